@@ -1,0 +1,136 @@
+"""Paged attention and its companions, for GPU and CPU behind one door.
+
+Every operation takes the tensors of one device and runs on the backend chosen for that device: Triton on a GPU,
+native code on a CPU, plain PyTorch where neither runs. All check shapes, strides, dtypes and devices first and raise
+ValueError with the name of the argument that does not fit.
+
+Letters of shapes: T new tokens of a step, B rows of a batch, Hq query heads, Hkv key/value heads, D numbers per head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import torch
+
+from kernels import contract
+from kernels.backends import backend_for
+from kernels.cache import KVCache, Transfer, swap_blocks
+from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
+
+__all__ = [
+    "AttentionBatch",
+    "CacheLayout",
+    "KVCache",
+    "Transfer",
+    "copy_blocks",
+    "paged_attention",
+    "rms_norm",
+    "rotary_write_kv",
+    "silu_and_mul",
+    "swap_blocks",
+    "write_kv",
+]
+
+
+def write_kv(cache: KVCache, layer: int, key: torch.Tensor, value: torch.Tensor, batch: AttentionBatch) -> None:
+    """Store key and value [T, Hkv, D] of one layer in the slots of the batch."""
+    contract.check_write(cache, layer, key, value, batch)
+    if batch.num_tokens:
+        cache.backend.write_kv(cache, layer, key, value, batch)
+
+
+def rotary_write_kv(
+    cache: KVCache,
+    layer: int,
+    states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    batch: AttentionBatch,
+) -> None:
+    """Rotary embedding and write_kv in one pass.
+
+    Args:
+        states: query [T, Hq, D], rotated in place; key and value [T, Hkv, D], the key rotated on its way to the cache.
+        rotation: cos and sin [T, R / 2] float32 of each token's position. Rotates the pairs (i, i + R / 2) of the first
+            R numbers of a head, the rest stays (Su et al., RoFormer, 2021, in the order that GPT-NeoX brought in).
+    """
+    query, key, value = states
+    contract.check_write(cache, layer, key, value, batch)
+    contract.check_query(cache, query, batch)
+    contract.check_alike("query", query, "key", key)
+    contract.check_rotation(*rotation, cache, batch)
+    if batch.num_tokens:
+        cache.backend.rotary_write_kv(cache, layer, states, rotation, batch)
+
+
+def paged_attention(
+    query: torch.Tensor,
+    cache: KVCache,
+    layer: int,
+    batch: AttentionBatch,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    soft_cap: float | None = None,
+) -> torch.Tensor:
+    """Causal softmax attention of each row's new tokens over the row's context in the cache.
+
+    Args:
+        query: [T, Hq, D], Hq a multiple of Hkv: query head h reads key/value head h // (Hq / Hkv).
+        scale: factor on the products of queries and keys, as a rule 1 / sqrt(D).
+        sliding_window: a query sees only the last so many positions, its own included.
+        soft_cap: scores s become soft_cap * tanh(s / soft_cap).
+
+    Returns:
+        [T, Hq, D] in the dtype of the query, contiguous.
+    """
+    contract.check_attention(cache, layer, query, batch)
+    options = AttentionOptions(scale, sliding_window, soft_cap)
+    if not batch.num_tokens:
+        return torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    return cache.backend.paged_attention(query, cache, layer, batch, options)
+
+
+def copy_blocks(cache: KVCache, sources: Sequence[int], targets: Sequence[int]) -> None:
+    """Copy block sources[i] to block targets[i], all layers. No block may be both a source and a target."""
+    contract.check_moves(sources, targets, cache.num_blocks, cache.num_blocks)
+    if both := set(sources) & set(targets):
+        raise ValueError(f"blocks {sorted(both)} are both source and target of one copy")
+    if sources:
+        cache.backend.copy_blocks(cache, sources, targets)
+
+
+@overload
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor: ...
+@overload
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Root-mean-square normalisation of each row of x [T, F], times weight [F] (Zhang and Sennrich, 2019).
+
+    With a residual [T, F]: normalises x + residual, and returns that sum too, as the next residual.
+    """
+    contract.check_rows("x", x)
+    contract.check_alike("weight", weight, "x", x)
+    if weight.shape != x.shape[1:] or not weight.is_contiguous():
+        raise ValueError(f"weight must be contiguous with shape [{x.shape[1]}], not {list(weight.shape)}")
+    backend = backend_for(x.device.type)
+    if residual is None:
+        return backend.rms_norm(x, weight, eps, None)[0]
+    contract.check_rows("residual", residual)
+    contract.check_alike("residual", residual, "x", x)
+    if residual.shape != x.shape:
+        raise ValueError(f"residual must have the shape of x, {list(x.shape)}, not {list(residual.shape)}")
+    return backend.rms_norm(x, weight, eps, residual)
+
+
+def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """SwiGLU's elementwise half: silu(gate) * up [T, F] of gate_up [T, 2F], gate first (Shazeer, 2020)."""
+    contract.check_rows("gate_up", gate_up)
+    if gate_up.shape[1] % 2:
+        raise ValueError(f"gate_up must have an even number of columns, not {gate_up.shape[1]}")
+    return backend_for(gate_up.device.type).silu_and_mul(gate_up)

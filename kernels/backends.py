@@ -1,0 +1,31 @@
+"""Which implementation serves which device: chosen once, and logged."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from kernels import reference
+from kernels.contract import Backend, CacheLayout
+
+logger = logging.getLogger(__name__)
+
+
+def backend_for(device_type: str, layout: CacheLayout | None = None) -> Backend:
+    """The best backend for a device; the reference where that one does not support the layout."""
+    best = _best_backend(device_type)
+    if layout is None or best.supports(layout):
+        return best
+    _warn_unsupported(best.name, layout)
+    return reference
+
+
+@functools.cache
+def _best_backend(device_type: str) -> Backend:
+    logger.info("kernels on %s: %s", device_type, reference.name)
+    return reference
+
+
+@functools.cache
+def _warn_unsupported(name: str, layout: CacheLayout) -> None:
+    logger.warning("the %s kernels do not support %s: attention falls back to plain PyTorch, much slower", name, layout)
