@@ -77,6 +77,10 @@ ROOMS = {
         rooms=frozenset({"chatsrv core", "chatsrv store"}),
         may_await=True,
     ),
+    "bench peers": Room(  # runs in the environments of the peers
+        files=("bench/peers/throughput.py",),
+        packages=frozenset({"numpy", "torch", "transformers", "vllm", "openvino", "openvino_genai", "llama_cpp"}),
+    ),
     "bench": Room(
         files=("bench/**/*.py",),
         packages=frozenset({"engine", "chatsrv", "httpx", "websockets", "numpy", "torch"}),
