@@ -1,0 +1,164 @@
+"""Compiles the C++ kernels at first use, for this machine's instruction set, into the user's cache folder.
+
+The library's name holds a hash of the sources, the compiler and its flags: a change of any of them builds anew, and a
+home folder shared by unlike machines holds one library for each. Two processes that build at once do not disturb each
+other: each compiles to a file of its own and renames it, and the last one wins with equal content.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "cpu_attention.cpp", FOLDER / "cpu_elementwise.cpp")
+HEADERS = (FOLDER / "cpu_vector.h",)
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
+MAX_COMPILE_S = 300
+
+
+class BuildError(Exception):
+    """There is no compiler, or it failed; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """What the compiler may use, on CPUs that have all of ``cpu_flags`` (as Linux names them)."""
+
+    name: str
+    lanes: int
+    cpu_flags: frozenset[str] = frozenset()
+    compiler_flags: tuple[str, ...] = ()
+
+
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+_AVX512_FLAGS = ("-mavx2", "-mfma", *(f"-m{flag}" for flag in _AVX512))
+INSTRUCTION_SETS = (
+    InstructionSet("avx512_bf16", 16, frozenset((*_AVX512, "avx512_bf16")), (*_AVX512_FLAGS, "-mavx512bf16")),
+    InstructionSet("avx512", 16, frozenset(_AVX512), _AVX512_FLAGS),
+    InstructionSet("avx2", 8, frozenset(("avx2", "fma")), ("-mavx2", "-mfma")),
+    InstructionSet("baseline", 4),
+)
+
+
+def instruction_sets() -> list[InstructionSet]:
+    """Those that this CPU has, best first."""
+    cpu_flags = _cpu_flags()
+    return [candidate for candidate in INSTRUCTION_SETS if candidate.cpu_flags <= cpu_flags]
+
+
+@functools.cache
+def load_library(instruction_set: InstructionSet, lanes: int) -> ctypes.CDLL:
+    """The compiled kernels with vectors of so many 32-bit lanes.
+
+    Raises:
+        BuildError: they could not be compiled or loaded.
+    """
+    compiler = find_compiler()
+    runtime = _openmp_runtime()
+    flags = (*FLAGS, *instruction_set.compiler_flags, f"-DLANES={lanes}")
+    command = [compiler, *flags, *map(str, SOURCES), *([str(runtime)] if runtime else [])]
+    name = f"kernels-{instruction_set.name}-{lanes}-{_digest(command)}.so"
+    failures = []
+    for folder in _cache_folders():
+        try:
+            library = folder / name
+            if not library.exists():
+                _compile(command, library)
+            return ctypes.CDLL(str(library))
+        except OSError as error:
+            failures.append(f"{folder}: {error}")
+    raise BuildError(f"no folder for compiled kernels can be used ({'; '.join(failures)})")
+
+
+def find_compiler() -> str:
+    """Path of a C++ compiler: the one that CXX names, or the first that is installed.
+
+    Raises:
+        BuildError: there is none.
+    """
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    raise BuildError(f"no C++ compiler found ({', '.join(names)})")
+
+
+def _compile(command: list[str], library: Path) -> None:
+    descriptor, unfinished = tempfile.mkstemp(dir=library.parent, suffix=".unfinished")
+    os.close(descriptor)
+    try:
+        done = subprocess.run(
+            [*command, "-o", unfinished], capture_output=True, text=True, timeout=MAX_COMPILE_S, check=False
+        )
+        if done.returncode:
+            raise BuildError(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
+        os.chmod(unfinished, 0o700)
+        os.replace(unfinished, library)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{command[0]} took more than {MAX_COMPILE_S} s") from error
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+
+
+def _digest(command: list[str]) -> str:
+    version = subprocess.run([command[0], "--version"], capture_output=True, timeout=MAX_COMPILE_S, check=False).stdout
+    digest = hashlib.sha256("\0".join(command).encode())
+    for part in (version, *(path.read_bytes() for path in (*SOURCES, *HEADERS))):
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+def _cache_folders() -> Iterator[Path]:
+    """The user's cache folder, then one among the temporary files, where home is missing or read-only."""
+    yield from (
+        folder
+        for folder in (
+            Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "chatsrv" / "kernels",
+            Path(tempfile.gettempdir()) / f"chatsrv-kernels-{os.getuid()}",
+        )
+        if _is_ours(folder)
+    )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether nobody else can put a library into the folder; it is made where it is missing."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return (
+        folder.is_dir() and status.st_uid == os.getuid() and not status.st_mode & 0o022 and os.access(folder, os.W_OK)
+    )
+
+
+def _cpu_flags() -> frozenset[str]:
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return frozenset()
+    try:
+        description = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    found = re.search(r"^flags\s*:(.*)$", description, re.MULTILINE)
+    return frozenset(found.group(1).split()) if found else frozenset()
+
+
+def _openmp_runtime() -> Path | None:
+    """The OpenMP library that torch has loaded, whatever its name: a second one would bring threads of its own."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    found = re.search(r"(/\S*/lib(?:gomp|iomp5|omp)\b[^/\s]*\.so\S*)", maps)
+    return Path(found.group(1)) if found else None
