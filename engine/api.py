@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from engine.errors import InvalidRequest
@@ -173,6 +173,16 @@ class SamplingParams:
         return self.n if self.best_of is None else self.best_of
 
     @property
+    def is_ranked(self) -> bool:
+        """Only the best of several sequences are returned, so nothing can be told before all have ended."""
+        return self.use_beam_search or self.num_sequences > self.n
+
+    @property
+    def needs_logprob(self) -> bool:
+        """The drawn tokens' log-probabilities are wanted, by the caller or for ranking."""
+        return self.logprobs is not None or self.is_ranked
+
+    @property
     def is_greedy(self) -> bool:
         return self.temperature < MIN_TEMPERATURE
 
@@ -234,6 +244,16 @@ class Output:
     prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
     score: float | None = None
     notice: Notice | None = None
+
+    def merged_with(self, later: Output) -> Output:
+        """One output that says what both say, ``later`` being of the same sequence."""
+        return replace(
+            later,
+            token_ids=self.token_ids + later.token_ids,
+            text=self.text + later.text,
+            logprobs=self.logprobs + later.logprobs,
+            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
+        )
 
 
 @dataclass(frozen=True, slots=True)

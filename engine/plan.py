@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.api import SamplingParams, TokenLogprob
+from engine.api import PositionLogprobs, SamplingParams, TokenLogprob
 
 
 class BlockMove(NamedTuple):
@@ -28,9 +29,12 @@ class BlockTransfers:
     def __bool__(self) -> bool:
         return bool(self.swap_outs or self.swap_ins or self.copies)
 
+    @property
+    def num_swapped(self) -> int:
+        return len(self.swap_outs) + len(self.swap_ins)
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+
+class Draw(NamedTuple):
     """One token to draw from one row of logits.
 
     Attributes:
@@ -47,12 +51,11 @@ class Draw:
     position: int
     prompt_token_ids: Seq[int]
     output_token_ids: Seq[int]
-    banned_token_ids: Seq[int] = ()
+    banned_token_ids: Collection[int] = ()
     num_candidates: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """Result of one draw.
 
     Attributes:
@@ -66,19 +69,49 @@ class Drawn:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRow:
+class PlannedRow(NamedTuple):
     """One sequence's share of a step: compute ``token_ids`` at positions ``start`` and on, then draw.
 
     Attributes:
+        block_table: device block of each logical block, covering the new tokens too.
         draws: tokens to draw from the logits of the row's last token; several where a prompt has just been computed
             and its sequences fork; none in the middle of a prompt.
-        prompt_logprobs: return log-probabilities of the row's own next tokens; None: don't.
+        prompt_logprobs: log-probabilities wanted for the row's own next tokens; None: none.
+        next_prompt_token_id: the prompt token after the row's last one, where there is one and they are wanted.
     """
 
-    request_id: str
     start: int
     token_ids: Seq[int]
     block_table: array[int]
-    draws: tuple[Draw, ...] = ()
+    draws: tuple[Draw, ...]
     prompt_logprobs: int | None = None
+    next_prompt_token_id: int | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """Work of one step: block moves first, then one forward pass over the rows."""
+
+    transfers: BlockTransfers
+    rows: list[PlannedRow]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows and not self.transfers
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step produced.
+
+    Attributes:
+        drawn: per row, one for each of its draws.
+        prompt_logprobs: per row that wants them (by row number), for each of its tokens that has a next prompt token.
+        transfer_s, model_s, sample_s: seconds spent on block moves, on the forward pass and on sampling.
+    """
+
+    drawn: list[tuple[Drawn, ...]]
+    prompt_logprobs: dict[int, list[PositionLogprobs]]
+    transfer_s: float
+    model_s: float
+    sample_s: float
