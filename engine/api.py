@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -245,15 +245,18 @@ class Output:
     score: float | None = None
     notice: Notice | None = None
 
-    def merged_with(self, later: Output) -> Output:
-        """One output that says what both say, ``later`` being of the same sequence."""
-        return replace(
-            later,
-            token_ids=self.token_ids + later.token_ids,
-            text=self.text + later.text,
-            logprobs=self.logprobs + later.logprobs,
-            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
-        )
+
+def merge_outputs(outputs: Sequence[Output]) -> Output:
+    """One output that says what all of them say; they are of one sequence, in order, and at least one."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return replace(
+        outputs[-1],
+        token_ids=tuple(token_id for output in outputs for token_id in output.token_ids),
+        text="".join(output.text for output in outputs),
+        logprobs=tuple(one for output in outputs for one in output.logprobs),
+        prompt_logprobs=next((o.prompt_logprobs for o in outputs if o.prompt_logprobs is not None), None),
+    )
 
 
 @dataclass(frozen=True, slots=True)

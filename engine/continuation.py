@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 
-from engine.api import Notice, Output, PositionLogprobs
+from engine.api import Notice, Output, PositionLogprobs, merge_outputs
 from engine.plan import Drawn
 from engine.request import Request, Sequence
 
@@ -63,7 +62,7 @@ def ranked_outputs(request: Request) -> list[Output]:
     )
     usage = request.usage()
     return [
-        replace(reduce(Output.merged_with, sequence.held_outputs), index=index, usage=usage)
+        replace(merge_outputs(sequence.held_outputs), index=index, usage=usage)
         for index, sequence in enumerate(best[: request.params.n])
     ]
 

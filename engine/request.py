@@ -11,19 +11,22 @@ are in its blocks); a step brings the second number closer to the first, and dra
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from engine.api import FinishReason, Output, PositionLogprobs, Priority, SamplingParams, Usage
 from engine.detokenizer import Detokenizer
 from engine.prefix_cache import BlockKey, root_key
 
-if TYPE_CHECKING:
-    from engine.beam import BeamSearch
-
 EMPTY_ROOT = root_key("", b"")
+
+
+class TokenFacts(NamedTuple):
+    """What of the model's tokenizer a request needs: the bytes of each token, and which tokens end a sequence."""
+
+    vocabulary: Seq[bytes]
+    eos_ids: frozenset[int]
 
 
 class Status(Enum):
@@ -106,24 +109,23 @@ class Request:
         request_id: str,
         prompt_token_ids: list[int],
         params: SamplingParams,
+        tokens: TokenFacts,
         *,
-        priority: Priority = "default",
-        seed: int = 0,
-        root: BlockKey = EMPTY_ROOT,
         max_tokens: int,
-        eos_token_ids: Collection[int] = (),
-        vocabulary: Seq[bytes],
+        priority: Priority = "default",
+        root: BlockKey = EMPTY_ROOT,
     ) -> None:
+        assert params.seed is not None, "a seed is chosen before a request is made"
         self.request_id = request_id
         self.prompt_token_ids = prompt_token_ids
         self.params = params
+        self.seed = params.seed
         self.priority = priority
-        self.seed = seed
         self.root = root
         self.public_root = root
         self.num_public_blocks = 0
         self.max_tokens = max_tokens
-        self.stop_token_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else eos_token_ids)
+        self.stop_token_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else tokens.eos_ids)
         self.arrival = 0
         self.level = 0
         self.status = Status.WAITING
@@ -132,12 +134,11 @@ class Request:
         self.waiting_since = 0.0
         self.arrived_at = 0.0
         self.last_token_at: float | None = None
-        self._vocabulary = vocabulary
+        self._vocabulary = tokens.vocabulary
         self.sequences = [self._new_sequence(0)]
         self.finished_sequences: list[Sequence] = []
         self.is_expanded = params.num_sequences == 1
         self.is_forked = False
-        self.beam: BeamSearch | None = None
         self.prompt_logprobs: list[PositionLogprobs | None] = []
         self.num_output_tokens = 0
         self.num_cached_tokens = 0

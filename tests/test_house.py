@@ -43,13 +43,13 @@ ROOMS = {
     "kernels": Room(files=("kernels/**/*.py",), packages=frozenset({"torch", "triton", "numpy"})),
     "engine core": Room(
         files=_engine(
-            *("api", "beam", "block_manager", "block_pool", "config", "detokenizer", "errors", "plan", "preemption"),
-            *("prefix_cache", "randomness", "request", "scheduler", "stats"),
+            *("admission", "api", "beam", "block_manager", "block_pool", "config", "continuation", "detokenizer"),
+            *("errors", "plan", "preemption", "prefix_cache", "randomness", "request", "scheduler", "stats", "step"),
         ),
     ),
     "engine tensors": Room(
         files=(
-            *_engine("batch", "loading", "logit_processors", "model_runner", "sampler", "sampling", "tokenizer"),
+            *_engine("batch", "loading", "logit_processors", "model_runner", "sampler", "sizing", "tokenizer"),
             "engine/models/**/*.py",
             "engine/loading/**/*.py",
         ),

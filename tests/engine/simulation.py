@@ -16,11 +16,12 @@ from engine.errors import RequestFailed
 from engine.plan import Draw, Drawn, Plan, StepResult
 from engine.preemption import CostModel
 from engine.prefix_cache import root_key
-from engine.request import Request
+from engine.request import Request, TokenFacts
 from engine.scheduler import Scheduler
 from engine.step import Step
 
 VOCABULARY = [bytes([97 + i % 26]) for i in range(1000)]
+TOKENS = TokenFacts(VOCABULARY, frozenset())
 EMPTY_SLOT = None
 
 
@@ -113,9 +114,14 @@ class Simulation:
     ) -> Request:
         params = SamplingParams(max_tokens=max_tokens, n=n, seed=seed)
         request = Request(
-            f"r{len(self.requests)}", prompt, params, priority=priority, seed=seed, root=root_key("model", salt),
-            max_tokens=max_tokens, vocabulary=VOCABULARY,
-        )  # fmt: skip
+            f"r{len(self.requests)}",
+            prompt,
+            params,
+            TOKENS,
+            max_tokens=max_tokens,
+            priority=priority,
+            root=root_key("model", salt),
+        )
         self.scheduler.submit(request, self.now)
         self.requests[request.request_id] = request
         self.outputs[request.request_id] = []

@@ -15,9 +15,13 @@ from tests.engine.simulation import Simulation, random_prompt, solo_output
 
 
 def make(**settings: Any) -> Simulation:
-    defaults: dict[str, Any] = dict(
-        num_blocks=64, num_swap_blocks=0, max_num_seqs=8, max_num_batched_tokens=128, enable_prefix_cache=False
-    )
+    defaults: dict[str, Any] = {
+        "num_blocks": 64,
+        "num_swap_blocks": 0,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 128,
+        "enable_prefix_cache": False,
+    }
     return Simulation(EngineConfig(**{**defaults, **settings}))
 
 
@@ -95,9 +99,7 @@ def test_nobody_is_preempted_for_a_newcomer_that_could_not_run_anyway() -> None:
 @pytest.mark.parametrize("num_swap_blocks", [0, 1, 16])
 @pytest.mark.parametrize("cache", [False, True])
 def test_preempted_requests_lose_and_repeat_nothing(preemption: str, num_swap_blocks: int, cache: bool) -> None:
-    simulation = make(
-        num_blocks=7, num_swap_blocks=num_swap_blocks, preemption=preemption, enable_prefix_cache=cache
-    )
+    simulation = make(num_blocks=7, num_swap_blocks=num_swap_blocks, preemption=preemption, enable_prefix_cache=cache)
     prompts = [[i] * 34 for i in (1, 2)]
     requests = [simulation.submit(prompt, 35) for prompt in prompts]
     simulation.run()
@@ -301,5 +303,10 @@ def _submit_random(simulation: Simulation, source: random.Random, prefixes: list
     prompt = prefix[: source.randrange(len(prefix) + 1)] + random_prompt(source, source.randrange(1, 30))
     priority: Priority = source.choice(PRIORITIES)
     return simulation.submit(
-        prompt, source.randrange(1, 60), priority=priority, n=n, seed=source.randrange(100), salt=source.choice((b"", b"x"))
+        prompt,
+        source.randrange(1, 60),
+        priority=priority,
+        n=n,
+        seed=source.randrange(100),
+        salt=source.choice((b"", b"x")),
     )
