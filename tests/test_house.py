@@ -22,7 +22,7 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 7
 
-ASYNC = {"asyncio", "concurrent", "selectors", "uvloop"}
+ASYNC = {"asyncio", "selectors", "uvloop"}
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,14 @@ ROOMS = {
     ),
     "engine tensors": Room(
         files=(
-            *_engine("batch", "loading", "logit_processors", "model_runner", "sampler", "sizing", "tokenizer"),
+            *_engine("batch", "chat_template", "control_tokens", "loading", "logit_processors", "model_runner"),
+            *_engine("sampler", "sizing", "tokenizer", "vocabulary"),
             "engine/models/**/*.py",
             "engine/loading/**/*.py",
         ),
-        packages=frozenset({"torch", "transformers", "numpy", "gguf", "safetensors", "huggingface_hub"}),
+        packages=frozenset(
+            {"torch", "transformers", "tokenizers", "jinja2", "numpy", "gguf", "safetensors", "huggingface_hub"}
+        ),
         rooms=frozenset({"kernels", "engine core"}),
     ),
     "engine edge": Room(
