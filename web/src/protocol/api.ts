@@ -1,0 +1,70 @@
+/** The HTTP side of the protocol. Every failure is an `ApiError`. */
+
+import type { Conversation, ErrorBody, Item, List, Model, WireResponse } from "./types";
+
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+
+  /** `status` is 0 where the server could not be reached. */
+  constructor(
+    readonly status: number,
+    readonly body: ErrorBody,
+  ) {
+    super(body.message);
+  }
+}
+
+const UNREACHABLE: ErrorBody = { code: "connection_lost", message: "The server cannot be reached." };
+
+async function call<T>(method: string, path: string, body?: object): Promise<T> {
+  const request: RequestInit = { method };
+  if (body) {
+    request.headers = { "content-type": "application/json" };
+    request.body = JSON.stringify(body);
+  }
+  const response = await fetch(path, request).catch(() => {
+    throw new ApiError(0, UNREACHABLE);
+  });
+  const answer = await response.json().catch(() => null);
+  if (response.ok) return answer as T;
+  throw new ApiError(response.status, answer?.error ?? { code: null, message: response.statusText });
+}
+
+async function readAll<T>(path: string, parameters: Record<string, string>): Promise<T[]> {
+  const all: T[] = [];
+  for (let after: string | null = null; ; ) {
+    const query = new URLSearchParams({ ...parameters, limit: "100", ...(after ? { after } : {}) });
+    const page: List<T> = await call("GET", `${path}?${query}`);
+    all.push(...page.data);
+    if (!page.has_more || page.last_id === null) return all;
+    after = page.last_id;
+  }
+}
+
+export const api = {
+  listModels: () => call<List<Model>>("GET", "/v1/models"),
+
+  /** One page of conversations, last used first. */
+  listConversations: (query: string, after: string | null) =>
+    call<List<Conversation>>(
+      "GET",
+      `/v1/conversations?${new URLSearchParams({ limit: "50", ...(query ? { query } : {}), ...(after ? { after } : {}) })}`,
+    ),
+
+  createConversation: (metadata: Record<string, string>, items: object[] = []) =>
+    call<Conversation>("POST", "/v1/conversations", { metadata, items }),
+
+  readConversation: (id: string) => call<Conversation>("GET", `/v1/conversations/${id}`),
+
+  updateConversation: (id: string, metadata: Record<string, string>) =>
+    call<Conversation>("POST", `/v1/conversations/${id}`, { metadata }),
+
+  deleteConversation: (id: string) => call<unknown>("DELETE", `/v1/conversations/${id}`),
+
+  /** All items of the tree, oldest first. */
+  listItems: (id: string) => readAll<Item>(`/v1/conversations/${id}/items`, { order: "asc" }),
+
+  deleteItem: (id: string, itemId: string) => call<unknown>("DELETE", `/v1/conversations/${id}/items/${itemId}`),
+
+  readResponse: (id: string) => call<WireResponse>("GET", `/v1/responses/${id}?include=chatsrv.timing`),
+};

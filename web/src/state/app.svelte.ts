@@ -1,0 +1,176 @@
+/** The whole page: its connection, its conversations, and which one is open. */
+
+import { t } from "../i18n/messages.svelte";
+import { ApiError, api } from "../protocol/api";
+import type { ConnectionStatus } from "../protocol/connection";
+import { ResponseStreams } from "../protocol/streams";
+import type { Conversation, Model } from "../protocol/types";
+import { Chat } from "./chat.svelte";
+import { ConversationList } from "./conversations.svelte";
+import { fromJson } from "./portable";
+import { runningResponses } from "./running";
+import { fromMetadata, toMetadata } from "./settings";
+import type { Message } from "./tree";
+
+export type DialogName = "settings" | "shortcuts" | "preferences";
+
+const HASH = /^#\/c\/(conv_[\w-]+)$/;
+
+export class App {
+  status: ConnectionStatus = $state("connecting");
+  model: Model | null = $state(null);
+  chat: Chat = $state.raw(undefined!);
+  dialog: DialogName | null = $state(null);
+  /** The last thing that went wrong, in words. */
+  problem: string | null = $state(null);
+  /** What a screen reader says next. */
+  announcement = $state("");
+
+  readonly conversations = new ConversationList();
+  readonly #streams: ResponseStreams;
+  /** Conversations whose answers still run stay open behind the one that is shown. */
+  readonly #chats = new Map<string, Chat>();
+
+  constructor(address: string) {
+    this.#streams = new ResponseStreams(address, (status) => this.#statusChanged(status));
+    this.chat = this.#newChat();
+  }
+
+  start(): void {
+    this.#streams.connect();
+    void this.attempt(() => this.#openFromHash());
+  }
+
+  connect(): void {
+    this.#streams.connect();
+  }
+
+  /** Runs an action and shows what went wrong with it; answers whether it worked. */
+  async attempt(action: () => Promise<unknown>): Promise<boolean> {
+    try {
+      await action();
+      this.problem = null;
+      return true;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.problem = t("error.action", { message: error.message });
+      return false;
+    }
+  }
+
+  openNew(): void {
+    this.#park();
+    this.chat = this.#newChat();
+    this.#writeHash(null);
+  }
+
+  async open(id: string): Promise<void> {
+    if (this.chat.id === id) return;
+    this.#park();
+    this.chat = this.#chatOf(id);
+    this.#writeHash(id);
+    if (Object.keys(this.chat.tree.messages).length === 0) await this.chat.load(id);
+  }
+
+  async rename({ id, metadata }: Conversation, title: string): Promise<void> {
+    if (this.chat.id === id) return this.chat.rename(title);
+    await api.updateConversation(id, toMetadata(title, fromMetadata(metadata)));
+    await this.conversations.refresh();
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.conversations.remove(id);
+    this.#chats.get(id)?.leave();
+    this.#chats.delete(id);
+    if (this.chat.id === id) this.openNew();
+  }
+
+  /** Makes a conversation of an exported file, and opens it. */
+  async importFile(text: string): Promise<void> {
+    const conversation = fromJson(text);
+    if (!conversation) {
+      this.problem = t("chat.importFailed");
+      return;
+    }
+    const { metadata, messages } = conversation;
+    const items = messages.map((message) => ({ role: message.role, content: message.text }));
+    await this.attempt(async () => {
+      const { id } = await api.createConversation(metadata, items);
+      await Promise.all([this.conversations.refresh(), this.open(id)]);
+    });
+  }
+
+  isRunning(id: string): boolean {
+    return (this.chat.id === id ? this.chat : this.#chats.get(id))?.runningAnswers.length ? true : false;
+  }
+
+  #newChat(): Chat {
+    return new Chat(this.#streams, {
+      onChanged: (chat) => this.#changed(chat),
+      onAnswered: (answer) => this.#answered(answer),
+    });
+  }
+
+  #chatOf(id: string): Chat {
+    return this.#chats.get(id) ?? this.#newChat();
+  }
+
+  /** Keeps what is open while answers run in it. */
+  #park(): void {
+    const { chat } = this;
+    if (chat.id !== null && chat.runningAnswers.length > 0) this.#chats.set(chat.id, chat);
+  }
+
+  #changed(chat: Chat): void {
+    this.conversations.touch(chat);
+    if (chat === this.chat) this.#writeHash(chat.id);
+    else if (chat.id !== null && chat.runningAnswers.length === 0) this.#chats.delete(chat.id);
+  }
+
+  #answered({ status, reason }: Message): void {
+    if (status === "failed") this.announcement = t("live.failed");
+    else this.announcement = t(reason === "cancelled" ? "live.stopped" : "live.done");
+  }
+
+  #statusChanged(status: ConnectionStatus): void {
+    const wasOffline = this.status === "offline" || this.status === "connecting";
+    this.status = status;
+    if (status === "open" && wasOffline) void this.attempt(() => this.#synchronise());
+  }
+
+  /** After the first connection and after each later one: what happened in between? */
+  async #synchronise(): Promise<void> {
+    await Promise.all([this.#readModel(), this.conversations.refresh(), this.chat.refresh()]);
+    await this.#followBackground();
+  }
+
+  async #readModel(): Promise<void> {
+    this.model = (await api.listModels()).data[0] ?? null;
+  }
+
+  /** Answers that ran when the page was closed, in conversations other than the one that is shown. */
+  async #followBackground(): Promise<void> {
+    const ids = new Set(runningResponses().map(({ conversationId }) => conversationId));
+    for (const id of ids) {
+      if (id === this.chat.id || this.#chats.has(id)) continue;
+      const chat = this.#newChat();
+      this.#chats.set(id, chat);
+      await chat.load(id).catch(() => this.#chats.delete(id));
+    }
+  }
+
+  async openFromHash(): Promise<void> {
+    await this.attempt(() => this.#openFromHash());
+  }
+
+  async #openFromHash(): Promise<void> {
+    const id = HASH.exec(location.hash)?.[1];
+    if (id) await this.open(id);
+    else if (this.chat.id !== null) this.openNew();
+  }
+
+  #writeHash(id: string | null): void {
+    const hash = id === null ? "#/" : `#/c/${id}`;
+    if (location.hash !== hash) history.pushState(null, "", hash);
+  }
+}

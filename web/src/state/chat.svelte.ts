@@ -1,0 +1,235 @@
+/** One open conversation: what is shown of it, and what can be done with it. */
+
+import { api } from "../protocol/api";
+import type { ResponseStreams, Stream } from "../protocol/streams";
+import { isTerminal, textOf, type CreateRequest, type ErrorBody, type ResponseEvent } from "../protocol/types";
+import { applyEvent, applyRefusal, finish } from "./reduce";
+import { forgetRunning, rememberRunning, runningResponses, type RunningResponse } from "./running";
+import { DEFAULT_SETTINGS, fromMetadata, samplingFields, toMetadata, type Settings } from "./settings";
+import {
+  addMessage,
+  branchesOf,
+  choose,
+  emptyTree,
+  findById,
+  isRunning,
+  mergeItems,
+  nearestStored,
+  removeBranch,
+  visiblePath,
+  type Message,
+} from "./tree";
+
+const MAX_TITLE = 60;
+
+/** What a chat tells to the outside. */
+export interface ChatListener {
+  /** It was created or renamed, or something happened in it. */
+  onChanged(chat: Chat): void;
+  /** An answer has ended. */
+  onAnswered(answer: Message): void;
+}
+
+export class Chat {
+  id: string | null = $state(null);
+  title = $state("");
+  settings: Settings = $state({ ...DEFAULT_SETTINGS });
+  tree = $state(emptyTree());
+  isLoading = $state(false);
+
+  readonly branches = $derived(branchesOf(this.tree));
+  readonly path = $derived(visiblePath(this.tree, this.branches));
+  readonly runningAnswers = $derived(Object.values(this.tree.messages).filter(isRunning));
+
+  readonly #server: ResponseStreams;
+  readonly #listener: ChatListener;
+  readonly #streams = new Map<string, Stream>();
+
+  constructor(server: ResponseStreams, listener: ChatListener) {
+    this.#server = server;
+    this.#listener = listener;
+  }
+
+  /** Reads a conversation from the server, and follows what is still running in it. */
+  async load(id: string): Promise<void> {
+    this.id = id;
+    this.isLoading = true;
+    try {
+      const [conversation] = await Promise.all([api.readConversation(id), this.refresh()]);
+      this.title = conversation.metadata.title ?? "";
+      this.settings = fromMetadata(conversation.metadata);
+    } finally {
+      this.isLoading = false;
+    }
+  }
+
+  /** Takes over what other pages and earlier connections did. */
+  async refresh(): Promise<void> {
+    if (this.id === null) return;
+    mergeItems(this.tree, await api.listItems(this.id));
+    for (const running of runningResponses()) {
+      if (running.conversationId === this.id) this.#restore(running);
+    }
+    for (const answer of this.runningAnswers) {
+      if (answer.responseId !== null && !this.#streams.has(answer.key)) this.#follow(answer, answer.responseId);
+    }
+    const last = this.path.findLast(({ role }) => role === "assistant");
+    if (last) await this.readDetails(last);
+  }
+
+  /** Asks at the end of the visible path. Throws where the conversation cannot be created. */
+  async send(text: string): Promise<void> {
+    if (this.id === null) await this.#create(text);
+    const parent = nearestStored(this.tree, this.path.at(-1));
+    this.#ask(parent, text);
+  }
+
+  /** Asks something else in place of a question; the old one stays as a sibling. */
+  edit(question: Message, text: string): void {
+    this.#ask(nearestStored(this.tree, this.tree.messages[question.parent ?? ""]), text);
+  }
+
+  /** Answers the same question once more. */
+  regenerate(answer: Message): void {
+    const question = this.tree.messages[answer.parent ?? ""];
+    if (!question) return;
+    if (question.id !== null) this.#answer(question, { parent_id: question.id });
+    else this.#retry(question);
+  }
+
+  /** Stops what runs on the visible path, side by side answers included. */
+  stop(): void {
+    for (const { key } of this.runningAnswers) this.#streams.get(key)?.cancel();
+  }
+
+  choose(message: Message): void {
+    choose(this.tree, message);
+  }
+
+  /** Deletes a message with all that followed it. */
+  async remove(message: Message): Promise<void> {
+    for (const { key, id } of removeBranch(this.tree, message)) {
+      this.#streams.get(key)?.cancel();
+      if (id !== null && this.id !== null) await api.deleteItem(this.id, id);
+    }
+    this.#listener.onChanged(this);
+  }
+
+  async rename(title: string): Promise<void> {
+    this.title = title;
+    await this.saveSettings();
+  }
+
+  /** Writes title and settings to the server. */
+  async saveSettings(): Promise<void> {
+    if (this.id !== null) await api.updateConversation(this.id, toMetadata(this.title, this.settings));
+    this.#listener.onChanged(this);
+  }
+
+  /** Reads the counts and times of an answer that was given before the page was loaded. */
+  async readDetails(answer: Message): Promise<void> {
+    if (answer.usage || answer.responseId === null || isRunning(answer)) return;
+    const response = await api.readResponse(answer.responseId).catch(() => null);
+    if (response) finish(answer, response);
+  }
+
+  /** Follows nothing any more; running answers go on at the server. */
+  leave(): void {
+    for (const stream of this.#streams.values()) stream.leave();
+  }
+
+  async #create(text: string): Promise<void> {
+    this.title = titleOf(text);
+    this.id = (await api.createConversation(toMetadata(this.title, this.settings))).id;
+    this.#listener.onChanged(this);
+  }
+
+  #ask(parent: Message | null, text: string): void {
+    const question = addMessage(this.tree, { parent: parent?.key ?? null, role: "user", text, status: "completed" });
+    this.#answer(question, { parent_id: parent?.id ?? "root", input: text }, this.settings.numAnswers - 1);
+  }
+
+  /** A question that never reached the server is asked again. */
+  #retry(question: Message): void {
+    const parent = nearestStored(this.tree, question);
+    removeBranch(this.tree, question);
+    this.#ask(parent, question.text);
+  }
+
+  /** `numMore` answers beside this one begin when the server has the question: they share its blocks. */
+  #answer(question: Message, place: Pick<CreateRequest, "parent_id" | "input">, numMore = 0): void {
+    const answer = addMessage(this.tree, { parent: question.key, role: "assistant", text: "", status: "queued" });
+    const request = { conversation: this.id!, ...place, ...samplingFields(this.settings) };
+    let numWaiting = numMore;
+    const stream = this.#server.create(request, {
+      onEvent: (event) => {
+        if (event.type === "response.created") this.#remember(event.response.id, place);
+        this.#received(answer.key, event);
+        for (; question.id !== null && numWaiting > 0; numWaiting -= 1) {
+          this.#answer(question, { parent_id: question.id });
+        }
+      },
+      onRefused: (error) => this.#refused(answer.key, error),
+    });
+    if (isRunning(answer)) this.#streams.set(answer.key, stream);
+    this.#listener.onChanged(this);
+  }
+
+  #remember(responseId: string, { parent_id, input }: Pick<CreateRequest, "parent_id" | "input">): void {
+    const question = input === undefined ? {} : { input };
+    rememberRunning({ responseId, conversationId: this.id!, parentId: parent_id, ...question });
+  }
+
+  #follow(answer: Message, responseId: string): void {
+    const stream = this.#server.follow(responseId, {
+      onEvent: (event) => this.#received(answer.key, event),
+      onRefused: (error) => void this.#lost(answer.key, responseId, error),
+    });
+    if (isRunning(answer)) this.#streams.set(answer.key, stream);
+  }
+
+  #received(key: string, event: ResponseEvent): void {
+    applyEvent(this.tree, key, event);
+    if (!isTerminal(event)) return;
+    this.#streams.delete(key);
+    if ("response" in event) forgetRunning(event.response.id);
+    const answer = this.tree.messages[key];
+    if (answer) this.#listener.onAnswered(answer);
+    this.#listener.onChanged(this);
+  }
+
+  #refused(key: string, error: ErrorBody): void {
+    this.#streams.delete(key);
+    applyRefusal(this.tree, key, error);
+  }
+
+  /** The events are gone; the answer itself may still be there. */
+  async #lost(key: string, responseId: string, error: ErrorBody): Promise<void> {
+    this.#streams.delete(key);
+    forgetRunning(responseId);
+    const response = await api.readResponse(responseId).catch(() => null);
+    const answer = this.tree.messages[key];
+    if (!response || !answer) return applyRefusal(this.tree, key, error);
+    answer.text = response.output?.map(textOf).join("") ?? answer.text;
+    finish(answer, response);
+  }
+
+  /** Shows a response that waits and has no items yet. */
+  #restore({ responseId, parentId, input }: RunningResponse): void {
+    if (Object.values(this.tree.messages).some((message) => message.responseId === responseId)) return;
+    const parent = findById(this.tree, parentId) ?? null;
+    if (input === undefined && parent === null) return forgetRunning(responseId);
+    const question =
+      input === undefined
+        ? parent!
+        : addMessage(this.tree, { parent: parent?.key ?? null, role: "user", text: input, status: "completed" });
+    const answer = addMessage(this.tree, { parent: question.key, role: "assistant", text: "", status: "queued" });
+    answer.responseId = responseId;
+  }
+}
+
+function titleOf(text: string): string {
+  const line = text.trim().split("\n")[0]!.trim();
+  const characters = [...new Intl.Segmenter().segment(line)].map(({ segment }) => segment);
+  return characters.length > MAX_TITLE ? `${characters.slice(0, MAX_TITLE - 1).join("")}…` : line;
+}

@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest";
+import { DEFAULT_SETTINGS, MAX_INSTRUCTIONS, fromMetadata, samplingFields, toMetadata, type Settings } from "./settings";
+
+const settings: Settings = {
+  instructions: "Answer in verse. ".repeat(100),
+  temperature: 0,
+  topP: 0.9,
+  maxTokens: 200,
+  serviceTier: "flex",
+  numAnswers: 3,
+};
+
+describe("metadata", () => {
+  it("keeps all settings within the limits of the protocol", () => {
+    const metadata = toMetadata("A title", { ...settings, instructions: "x".repeat(MAX_INSTRUCTIONS) });
+    expect(Object.keys(metadata).length).toBeLessThanOrEqual(16);
+    for (const value of Object.values(metadata)) expect(value.length).toBeLessThanOrEqual(512);
+    expect(fromMetadata(toMetadata("A title", settings))).toEqual(settings);
+  });
+
+  it("reads what other clients wrote as defaults", () => {
+    expect(fromMetadata({})).toEqual(DEFAULT_SETTINGS);
+    expect(fromMetadata({ settings: "not json" })).toEqual(DEFAULT_SETTINGS);
+    expect(fromMetadata({ settings: "null" })).toEqual(DEFAULT_SETTINGS);
+  });
+});
+
+describe("samplingFields", () => {
+  it("leaves out what is not set", () => {
+    expect(samplingFields(DEFAULT_SETTINGS)).toEqual({
+      service_tier: "default",
+      truncation: "auto",
+      include: ["chatsrv.timing", "chatsrv.notices"],
+    });
+  });
+
+  it("sends zero as zero", () => {
+    expect(samplingFields(settings)).toMatchObject({ temperature: 0, top_p: 0.9, max_output_tokens: 200 });
+  });
+});
