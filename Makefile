@@ -7,7 +7,7 @@ LOCK := constraints.txt
 PAGE := web/dist/index.html
 PAGE_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' 2>/dev/null)
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --no-fund --no-audit --no-update-notifier
-SYSTEM_TOOLS := redis-server chromium g++ docker-compose
+SYSTEM_TOOLS := redis-server chromium g++ docker-compose nginx
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
