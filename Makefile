@@ -17,20 +17,20 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
 	  printf '  make %-8s %s\n' "$$target" "$$text"; done
 
-setup: $(VENV)/.model $(if $(PAGE_SOURCES),$(PAGE)) ## install everything the server needs into .venv
+setup: $(VENV)/.model $(PAGE) ## install everything the server needs into .venv
 
 serve: setup ## install what is missing and serve on http://127.0.0.1:8000
 	@exec $(BIN)/chatsrv serve
 
 test: setup-dev system-tools lint ## install what is missing, then lint, type check and run all tests
-	$(if $(PAGE_SOURCES),$(NPM) test)
+	$(NPM) test
 	$(BIN)/python -m pytest
 
 lint: setup-dev ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(if $(PAGE_SOURCES),$(NPM) run check)
+	$(NPM) run check
 
 web: $(PAGE) ## build the web page
 
