@@ -34,6 +34,7 @@ class EngineConfig:
         preemption: "auto" picks by measured cost; the others force one way.
         enable_prefix_cache: reuse blocks of equal prefixes.
         quantization: weight-only; None keeps the weights as they are in the file.
+        chat_template: Jinja text, or a file that holds it, in place of the model's own chat template.
     """
 
     model: str = "smollm2"
@@ -50,6 +51,7 @@ class EngineConfig:
     preemption: PreemptionMode = "auto"
     enable_prefix_cache: bool = True
     quantization: Quantization | None = None
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         _check(self.model != "", "model must not be empty")

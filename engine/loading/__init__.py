@@ -1,0 +1,181 @@
+"""From the name of a model to the model: its files, its configuration, its weights, its tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+
+from engine.config import EngineConfig
+from engine.errors import ConfigError, ModelLoadError
+from engine.loading.gguf import GGUFFile
+from engine.loading.gguf_translation import read_config, read_tensors
+from engine.loading.safetensors import read_safetensors
+from engine.loading.sources import ModelFiles, find_model
+from engine.models import Model, build_model
+from engine.models.weights import Read, Weights
+from engine.tokenizer import Tokenizer, read_template
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model ready to run, and what the engine must know of it.
+
+    Attributes:
+        architecture: the model type, as transformers calls it.
+        fingerprint: hash of everything that keys and values depend on: configuration, weights, dtype, quantisation.
+        vocab_size: ids of the model, V; its tokenizer may use fewer.
+        max_position: the longest sequence that the model was made for.
+        eos_token_ids: any of these ends an answer.
+    """
+
+    model: Model
+    tokenizer: Tokenizer
+    architecture: str
+    fingerprint: str
+    vocab_size: int
+    max_position: int
+    eos_token_ids: frozenset[int]
+    device: torch.device
+    dtype: torch.dtype
+
+
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Find, read and build the model that the settings name.
+
+    Raises:
+        ModelLoadError: a file is missing or damaged, or the model is of a kind that cannot run.
+        ConfigError: a setting cannot work here.
+    """
+    started = time.monotonic()
+    template = read_template(config.chat_template)
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    files = find_model(config.model)
+    parts = _read_gguf(files) if files.gguf else _read_folder(files)
+    max_position = _max_position(parts.config)
+    loaded = LoadedModel(
+        model=build_model(parts.config, Weights(parts.tensors, dtype, device), config.max_model_len or max_position),
+        tokenizer=Tokenizer(parts.tokenizer, parts.config.vocab_size, template),
+        architecture=parts.config.model_type,
+        fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization}"),
+        vocab_size=parts.config.vocab_size,
+        max_position=max_position,
+        eos_token_ids=_eos_token_ids(files, parts),
+        device=device,
+        dtype=dtype,
+    )
+    form = f"{loaded.architecture}, {dtype} on {device}"
+    logger.info("loaded %s (%s) in %.1f s", config.model, form, time.monotonic() - started)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the files hold: configuration and tokenizer of transformers, and tensors yet to be read."""
+
+    config: Any
+    tokenizer: Any
+    tensors: Mapping[str, Read]
+
+
+def _read_gguf(files: ModelFiles) -> _Parts:
+    assert files.gguf is not None
+    file = GGUFFile(files.gguf)
+    config = read_config(file)
+    try:
+        # Going through the configuration, as AutoTokenizer does, would parse the whole file once more in slow code.
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(
+            files.folder, gguf_file=files.gguf.name, local_files_only=True
+        )
+    except Exception as error:
+        raise ModelLoadError(f"the tokenizer in {files.gguf} cannot be read: {error}") from error
+    return _Parts(config, tokenizer, read_tensors(file, config))
+
+
+def _read_folder(files: ModelFiles) -> _Parts:
+    try:
+        config = AutoConfig.from_pretrained(files.folder, local_files_only=True)
+    except Exception as error:
+        raise ModelLoadError(f"{files.folder / 'config.json'} cannot be read: {error}") from error
+    if getattr(config, "quantization_config", None):
+        method = config.quantization_config.get("quant_method", "unknown")
+        raise ModelLoadError(f"{files.folder} holds weights quantised by {method}, which we cannot read")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
+    except Exception as error:
+        raise ModelLoadError(f"the tokenizer in {files.folder} cannot be read: {error}") from error
+    return _Parts(config, tokenizer, read_safetensors(files.shards))
+
+
+def choose_device(setting: str) -> torch.device:
+    """The device that a setting names; "auto" takes a GPU if there is one.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    if setting == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(setting)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {setting!r} cannot be used: {error}") from error
+    return device
+
+
+def choose_dtype(setting: str, device: torch.device) -> torch.dtype:
+    """The dtype that a setting names; "auto" takes bfloat16 where the device multiplies it in hardware."""
+    if setting != "auto":
+        return DTYPES[setting]
+    if device.type == "cpu":
+        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
+    return torch.bfloat16
+
+
+def _cpu_has_bfloat16() -> bool:
+    flags = torch.cpu.get_capabilities()
+    return bool(flags.get("avx512_bf16") or flags.get("amx_bf16"))
+
+
+def _max_position(config: Any) -> int:
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        raise ModelLoadError(f"the configuration of {config.model_type} names no max_position_embeddings")
+    return int(limit)
+
+
+def _eos_token_ids(files: ModelFiles, parts: _Parts) -> frozenset[int]:
+    """Those of the generation configuration if there is one, else of the configuration; and the tokenizer's."""
+    path = files.folder / "generation_config.json"
+    generation = json.loads(path.read_text("utf-8")) if files.gguf is None and path.is_file() else {}
+    ends = generation.get("eos_token_id", parts.config.eos_token_id)
+    ids = ends if isinstance(ends, list) else [ends]
+    return frozenset(token_id for token_id in [*ids, parts.tokenizer.eos_token_id] if token_id is not None)
+
+
+def _fingerprint(files: ModelFiles, config: Any, form: str) -> str:
+    """SHA-256 over the whole weight files, the configuration and the form the weights are held in."""
+    digest = hashlib.sha256()
+    for path in files.weight_files:
+        digest.update(_file_digest(path))
+    digest.update(json.dumps(config.to_dict(), sort_keys=True, default=str).encode())
+    digest.update(form.encode())
+    return digest.hexdigest()
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -1,0 +1,129 @@
+"""Tiny models with random weights, made with transformers, and a plain loop that runs ours beside it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from engine.batch import build_input
+from engine.config import EngineConfig
+from engine.loading import LoadedModel, load_model
+from engine.plan import PlannedRow
+from engine.vocabulary import BYTE_CHARACTERS
+from kernels import KVCache
+
+VOCAB_SIZE = 320
+BLOCK_SIZE = 8
+SHAPE = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+SPECIAL_TOKENS = ("<|begin|>", "<|end|>")
+
+
+def byte_tokenizer(**settings: Any) -> PreTrainedTokenizerFast:
+    """One token for each byte, after two special ones."""
+    characters = sorted(BYTE_CHARACTERS, key=BYTE_CHARACTERS.__getitem__)
+    vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *characters])}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
+    begin, end = SPECIAL_TOKENS
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=begin, eos_token=end, **settings)
+
+
+def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:
+    """Write a random model and a tokenizer to a folder; return the model, in float32, as transformers runs it."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **{**SHAPE, **settings})
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    for name, parameter in model.named_parameters():
+        # Fresh norms and biases are ones and zeros, which would hide a missing or misplaced one.
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.3)
+        else:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return model
+
+
+def load_tiny(folder: Path, **settings: Any) -> LoadedModel:
+    return load_model(EngineConfig(model=str(folder), dtype="float32", device="cpu", **settings))
+
+
+def prompts(lengths: Sequence[int]) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist() for length in lengths]
+
+
+def generate_with_transformers(model: Any, prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """Greedy continuation, end of sequence ignored."""
+    with torch.inference_mode():
+        ids = torch.tensor([list(prompt)])
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=num_tokens,
+            min_new_tokens=num_tokens,
+            do_sample=False,
+            eos_token_id=None,
+        )
+    return output[0, len(prompt) :].tolist()
+
+
+class Rows:
+    """Sequences in a paged cache of their own, their blocks scattered, stepped together."""
+
+    def __init__(self, loaded: LoadedModel, prompts: Sequence[Sequence[int]], max_len: int) -> None:
+        self._model = loaded.model
+        blocks_each = -(-max_len // BLOCK_SIZE)
+        num_blocks = len(prompts) * blocks_each
+        order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(2)).tolist()
+        self._tables = [array("i", order[i * blocks_each : (i + 1) * blocks_each]) for i in range(len(prompts))]
+        self._cache = KVCache.allocate(self._model.layout(BLOCK_SIZE), num_blocks, loaded.device)
+        self._cache.storage.fill_(float("nan"))
+        self.tokens = [list(prompt) for prompt in prompts]
+        self._computed = [0] * len(prompts)
+
+    def step(self, num_tokens: Sequence[int]) -> None:
+        """Compute so many tokens of each sequence; one whose last known token is computed gets the next one."""
+        running = [index for index, count in enumerate(num_tokens) if count]
+        rows = [self._row(index, num_tokens[index]) for index in running]
+        inputs = build_input(rows, BLOCK_SIZE, torch.device("cpu"))
+        with torch.inference_mode():
+            hidden = self._model.forward(inputs.token_ids, inputs.positions, inputs.attention, self._cache)
+            drawn = self._model.compute_logits(hidden[inputs.last_tokens]).argmax(dim=-1).tolist()
+        for index, token_id in zip(running, drawn, strict=True):
+            self._computed[index] += num_tokens[index]
+            if self._computed[index] == len(self.tokens[index]):
+                self.tokens[index].append(token_id)
+
+    def run(self, chunk: int, num_new: int) -> list[list[int]]:
+        """Greedy continuations: prompts in chunks beside others that already decode."""
+        ends = [len(tokens) + num_new for tokens in self.tokens]
+        while any(len(tokens) < end for tokens, end in zip(self.tokens, ends, strict=True)):
+            self.step([
+                min(chunk, len(tokens) - computed) if len(tokens) < end else 0
+                for tokens, computed, end in zip(self.tokens, self._computed, ends, strict=True)
+            ])  # fmt: skip
+        return [tokens[-num_new:] for tokens in self.tokens]
+
+    def _row(self, index: int, count: int) -> PlannedRow:
+        start = self._computed[index]
+        return PlannedRow(start, self.tokens[index][start : start + count], self._tables[index], draws=())
