@@ -32,6 +32,18 @@ class Detokenizer:
         self._held = ""
         self.matched_stop: str | None = None
 
+    @property
+    def has_stop(self) -> bool:
+        return bool(self._stop)
+
+    def fork(self) -> Detokenizer:
+        """A copy that goes its own way from here."""
+        copy = Detokenizer(self._vocabulary, self._stop)
+        copy._decoder.setstate(self._decoder.getstate())
+        copy._held = self._held
+        copy.matched_stop = self.matched_stop
+        return copy
+
     def push(self, token_id: int, may_stop: bool = True) -> str:
         """Add a token and return the text that is now certain.
 

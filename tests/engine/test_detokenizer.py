@@ -150,3 +150,16 @@ class TestStopStrings:
             held = "".join(pieces[: i + 1]).removeprefix(told)
             if detokenizer.matched_stop is None:
                 assert held == "" or any(s.startswith(held) for s in stop)
+
+
+class TestFork:
+    def test_a_fork_goes_on_from_the_middle_of_a_character_and_of_a_stop_string(self):
+        detokenizer = Detokenizer([b"sto", b"p", b"w", b"\xf0\x9f", b"\x8c\xb6", b"\x8c\xb8"], ("stop",))
+        detokenizer.push(3)
+        fork = detokenizer.fork()
+        assert (detokenizer.push(4), fork.push(5)) == ("🌶", "🌸")
+        detokenizer.push(0)
+        fork = detokenizer.fork()
+        assert (detokenizer.push(1), fork.push(2)) == ("", "stow")
+        assert (detokenizer.matched_stop, fork.matched_stop) == ("stop", None)
+        assert detokenizer.fork().push(2) == ""
