@@ -1,0 +1,54 @@
+"""The engine's door: what chatsrv, bench/ and users of the engine alone may import."""
+
+from engine.api import (
+    PRIORITIES,
+    ChatMessage,
+    FinishReason,
+    ModelInfo,
+    Notice,
+    Output,
+    PositionLogprobs,
+    Priority,
+    SamplingParams,
+    TokenLogprob,
+    Usage,
+)
+from engine.async_engine import Engine, EngineHealth, OutputStream
+from engine.config import Dtype, EngineConfig, PreemptionMode, Quantization
+from engine.errors import (
+    ConfigError,
+    EngineError,
+    EngineStopped,
+    InvalidRequest,
+    ModelLoadError,
+    QueueFull,
+    RequestFailed,
+)
+
+__all__ = [
+    "PRIORITIES",
+    "ChatMessage",
+    "ConfigError",
+    "Dtype",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineHealth",
+    "EngineStopped",
+    "FinishReason",
+    "InvalidRequest",
+    "ModelInfo",
+    "ModelLoadError",
+    "Notice",
+    "Output",
+    "OutputStream",
+    "PositionLogprobs",
+    "PreemptionMode",
+    "Priority",
+    "Quantization",
+    "QueueFull",
+    "RequestFailed",
+    "SamplingParams",
+    "TokenLogprob",
+    "Usage",
+]
