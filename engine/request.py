@@ -16,6 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from engine.api import FinishReason, Output, PositionLogprobs, Priority, SamplingParams, Usage
+from engine.beam import BeamSearch
 from engine.detokenizer import Detokenizer
 from engine.prefix_cache import BlockKey, root_key
 
@@ -125,7 +126,8 @@ class Request:
         self.public_root = root
         self.num_public_blocks = 0
         self.max_tokens = max_tokens
-        self.stop_token_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else tokens.eos_ids)
+        eos_ids = frozenset() if params.ignore_eos else tokens.eos_ids
+        self.stop_token_ids = eos_ids.union(params.stop_token_ids)
         self.arrival = 0
         self.level = 0
         self.status = Status.WAITING
@@ -135,22 +137,29 @@ class Request:
         self.arrived_at = 0.0
         self.last_token_at: float | None = None
         self._vocabulary = tokens.vocabulary
-        self.sequences = [self._new_sequence(0)]
+        self.sequences = [self.new_sequence(0)]
         self.finished_sequences: list[Sequence] = []
         self.is_expanded = params.num_sequences == 1
         self.is_forked = False
+        self.beam: BeamSearch | None = None
+        if params.use_beam_search:
+            self.beam = BeamSearch(
+                params, max_tokens=max_tokens, eos_token_ids=eos_ids, detokenizer=self.new_detokenizer()
+            )
         self.prompt_logprobs: list[PositionLogprobs | None] = []
         self.num_output_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
 
-    def _new_sequence(self, index: int) -> Sequence:
-        detokenizer = Detokenizer(self._vocabulary, self.params.stop)
-        return Sequence(index, self.prompt_token_ids, detokenizer)
+    def new_detokenizer(self) -> Detokenizer:
+        return Detokenizer(self._vocabulary, self.params.stop)
+
+    def new_sequence(self, index: int) -> Sequence:
+        return Sequence(index, self.prompt_token_ids, self.new_detokenizer())
 
     def expand(self) -> None:
         """Make the other sequences; they have computed nothing yet."""
-        self.sequences += [self._new_sequence(index) for index in range(1, self.params.num_sequences)]
+        self.sequences += [self.new_sequence(index) for index in range(1, self.params.num_sequences)]
         self.is_expanded = True
 
     @property

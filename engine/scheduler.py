@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 
-from engine.api import PRIORITIES, Output, Priority
+from engine.api import PRIORITIES, Output, Priority, TokenLogprob
+from engine.beam import BeamSearch
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
-from engine.continuation import continue_sequence, ranked_outputs
+from engine.continuation import beam_outputs, continue_sequence, ranked_outputs
 from engine.errors import QueueFull, RequestFailed
 from engine.plan import Drawn, StepResult
 from engine.preemption import CostModel, choose_displaced
@@ -218,6 +219,8 @@ class Scheduler:
 
     def _continue(self, request: Request, sequences: list[Sequence], drawn: list[tuple[Drawn, ...]]) -> list[Output]:
         pairs = [(sequence, row[0]) for sequence, row in zip(sequences, drawn, strict=True) if row]
+        if request.beam is not None and pairs:
+            return self._continue_beams(request, request.beam, [one.top for _, one in pairs])
         if request.is_sharing_prompt and sequences[0].num_computed_tokens == request.num_prompt_tokens:
             self._fork_from_prompt(request)
             pairs = list(zip(request.sequences, drawn[0], strict=False))
@@ -231,6 +234,22 @@ class Scheduler:
         if request.params.is_ranked and not request.sequences:
             outputs += ranked_outputs(request)
         return outputs
+
+    def _continue_beams(
+        self, request: Request, beam: BeamSearch, candidates: list[tuple[TokenLogprob, ...]]
+    ) -> list[Output]:
+        """Each beam of the next step forks from its parent; what no beam continues goes back to the pool."""
+        parents = request.sequences
+        request.sequences = []
+        for index, (parent, token_id) in enumerate(zip(*beam.step(candidates), strict=True)):
+            child = request.new_sequence(index)
+            child.output_token_ids = [*parents[parent].output_token_ids, token_id]
+            self._manager.fork(parents[parent], child)
+            request.sequences.append(child)
+        for sequence in parents:
+            self._manager.release(request, sequence)
+        request.is_expanded = request.is_forked = True
+        return [] if request.sequences else beam_outputs(request, beam)
 
     def _fork_from_prompt(self, request: Request) -> None:
         """The prompt is computed: the others share its blocks. Resumed ones go on from there to what they know."""
