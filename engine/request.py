@@ -18,7 +18,7 @@ from typing import NamedTuple
 from engine.api import FinishReason, Output, PositionLogprobs, Priority, SamplingParams, Usage
 from engine.beam import BeamSearch
 from engine.detokenizer import Detokenizer
-from engine.prefix_cache import BlockKey, root_key
+from engine.prefix_cache import BlockKey, child_key, join_key, root_key
 
 EMPTY_ROOT = root_key("", b"")
 
@@ -192,6 +192,22 @@ class Request:
     def num_computable_tokens(self, sequence: Sequence) -> int:
         """Tokens that the sequence may compute now: all known, or the prompt while others wait to fork from it."""
         return self.num_prompt_tokens if self.is_sharing_prompt else sequence.num_tokens
+
+    def block_keys(self, sequence: Sequence, block_size: int, num_blocks: int) -> list[BlockKey]:
+        """Prefix-cache keys of the first ``num_blocks`` full blocks of a sequence."""
+        keys = sequence.block_keys
+        for index in range(len(keys), num_blocks):
+            start = index * block_size
+            keys.append(child_key(self.parent_key(keys, index), sequence.token_ids(start, start + block_size)))
+        return keys[:num_blocks]
+
+    def parent_key(self, keys: list[BlockKey], index: int) -> BlockKey:
+        """What block ``index`` continues."""
+        if index == 0:
+            return self.public_root if self.num_public_blocks else self.root
+        if index == self.num_public_blocks:
+            return join_key(keys[index - 1], self.root)
+        return keys[index - 1]
 
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)
