@@ -24,7 +24,6 @@ from engine.errors import (
     QueueFull,
     RequestFailed,
 )
-from engine.stats import EngineStats, Histogram, Occupancy, StepTimes
 
 __all__ = [
     "PRIORITIES",
@@ -35,15 +34,12 @@ __all__ = [
     "EngineConfig",
     "EngineError",
     "EngineHealth",
-    "EngineStats",
     "EngineStopped",
     "FinishReason",
-    "Histogram",
     "InvalidRequest",
     "ModelInfo",
     "ModelLoadError",
     "Notice",
-    "Occupancy",
     "Output",
     "OutputStream",
     "PositionLogprobs",
@@ -53,7 +49,6 @@ __all__ = [
     "QueueFull",
     "RequestFailed",
     "SamplingParams",
-    "StepTimes",
     "TokenLogprob",
     "Usage",
 ]

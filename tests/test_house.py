@@ -65,7 +65,10 @@ ROOMS = {
         may_await=True,
     ),
     "chatsrv core": Room(
-        files=("chatsrv/__init__.py", "chatsrv/settings.py", "chatsrv/errors.py", "chatsrv/wire/**/*.py"),
+        files=(
+            *(f"chatsrv/{name}.py" for name in ("__init__", "errors", "ids", "item_tree", "records", "settings")),
+            "chatsrv/wire/**/*.py",
+        ),
         packages=frozenset({"msgspec"}),
     ),
     "chatsrv store": Room(

@@ -1,0 +1,202 @@
+"""Chat and legacy completions: stateless answers, whole or streamed, in the shapes of the OpenAI API."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from chatsrv.failures import answer_to
+from chatsrv.logprobs import LogprobRenderer
+from chatsrv.seam import OutputStream
+from chatsrv.wire.items import Logprob
+from engine import FinishReason, Output, Usage
+
+
+@dataclass(slots=True)
+class Choice:
+    """One continuation as it grows."""
+
+    index: int
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    logprobs: list[Logprob] = field(default_factory=list)
+    has_logprobs: bool = False
+
+
+class Shape(ABC):
+    """How an endpoint writes its answers."""
+
+    prefix: str
+    kind: str
+    chunk_kind: str
+
+    @abstractmethod
+    def choice(self, choice: Choice) -> dict[str, Any]:
+        """A whole choice."""
+
+    @abstractmethod
+    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
+        """What is new in a choice."""
+
+
+class ChatShape(Shape):
+    prefix, kind, chunk_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def choice(self, choice: Choice) -> dict[str, Any]:
+        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        return {**_common(choice), "message": message, "logprobs": self._logprobs(choice)}
+
+    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
+        delta: dict[str, Any] = {"role": "assistant"} if is_first else {}
+        if choice.text or is_first:
+            delta["content"] = choice.text
+        return {**_common(choice), "delta": delta, "logprobs": self._logprobs(choice)}
+
+    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
+        return {"content": choice.logprobs, "refusal": None} if choice.has_logprobs else None
+
+
+class LegacyShape(Shape):
+    prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
+
+    def choice(self, choice: Choice) -> dict[str, Any]:
+        return {**_common(choice), "text": choice.text, "logprobs": self._logprobs(choice)}
+
+    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
+        return self.choice(choice)
+
+    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
+        if not choice.has_logprobs:
+            return None
+        tokens = [logprob.token for logprob in choice.logprobs]
+        return {
+            "tokens": tokens,
+            "token_logprobs": [logprob.logprob for logprob in choice.logprobs],
+            "top_logprobs": [{top.token: top.logprob for top in lp.top_logprobs} for lp in choice.logprobs],
+            "text_offset": [sum(map(len, tokens[:position])) for position in range(len(tokens))],
+        }
+
+
+class Completion:
+    """One request being answered: several prompts at once, each with ``n`` continuations.
+
+    Args:
+        streams: one for each prompt.
+        n: continuations of each.
+    """
+
+    def __init__(
+        self, shape: Shape, model: str, streams: Sequence[OutputStream], n: int, vocabulary: Sequence[bytes]
+    ) -> None:
+        self._shape = shape
+        self._streams = streams
+        self._n = n
+        self._renderer = LogprobRenderer(vocabulary)
+        self._usages: dict[int, Usage] = {}
+        self._envelope = {
+            "id": shape.prefix + secrets.token_urlsafe(18),
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    async def whole(self) -> dict[str, Any]:
+        choices = [Choice(index) for index in range(len(self._streams) * self._n)]
+        async with aclosing(self._outputs()) as outputs:
+            async for news in outputs:
+                choice = choices[news.index]
+                choice.text += news.text
+                choice.logprobs += news.logprobs
+                choice.has_logprobs |= news.has_logprobs
+                choice.finish_reason, choice.stop_reason = news.finish_reason, news.stop_reason
+        body = {"object": self._shape.kind, **self._envelope, "choices": list(map(self._shape.choice, choices))}
+        return {**body, "usage": self._usage(), "service_tier": None, "system_fingerprint": None}
+
+    async def chunks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+        """SSE frames up to ``[DONE]``. What breaks on the way is told in a frame, as the status is long sent."""
+        begun: set[int] = set()
+        usage = {"usage": None} if include_usage else {}
+        try:
+            async with aclosing(self._outputs()) as outputs:
+                async for news in outputs:
+                    choices = [self._shape.delta(news, is_first=news.index not in begun)]
+                    begun.add(news.index)
+                    yield self._frame({"choices": choices, **usage})
+            if include_usage:
+                yield self._frame({"choices": [], "usage": self._usage()})
+        except Exception as error:
+            yield _data({"error": answer_to(error).body()})
+        yield b"data: [DONE]\n\n"
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(stream.aclose() for stream in self._streams))
+
+    async def _outputs(self) -> AsyncGenerator[Choice, None]:
+        """What is new in each choice, from all streams as it comes."""
+        queue: asyncio.Queue[Choice | Exception | Literal["end"]] = asyncio.Queue(maxsize=len(self._streams))
+        readers = [asyncio.create_task(self._read(i, stream, queue)) for i, stream in enumerate(self._streams)]
+        num_running = len(readers)
+        try:
+            while num_running:
+                news = await queue.get()
+                if isinstance(news, Exception):
+                    raise news
+                if news == "end":
+                    num_running -= 1
+                else:
+                    yield news
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            await self.aclose()
+
+    async def _read(self, position: int, stream: OutputStream, queue: asyncio.Queue[Any]) -> None:
+        try:
+            async for output in stream:
+                self._usages[position] = output.usage
+                if output.notice is None and (output.text or output.logprobs or output.finish_reason):
+                    await queue.put(self._news(position, output))
+            await queue.put("end")
+        except Exception as error:
+            await queue.put(error)
+
+    def _news(self, position: int, output: Output) -> Choice:
+        return Choice(
+            index=position * self._n + output.index,
+            text=output.text,
+            finish_reason=output.finish_reason,
+            stop_reason=output.stop_reason,
+            logprobs=self._renderer.render(output.logprobs),
+            has_logprobs=bool(output.logprobs),
+        )
+
+    def _usage(self) -> dict[str, Any]:
+        prompt = sum(usage.prompt_tokens for usage in self._usages.values())
+        answer = sum(usage.completion_tokens for usage in self._usages.values())
+        cached = sum(usage.cached_tokens for usage in self._usages.values())
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": prompt + answer,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _frame(self, content: dict[str, Any]) -> bytes:
+        return _data({"object": self._shape.chunk_kind, **self._envelope, **content})
+
+
+def _common(choice: Choice) -> dict[str, Any]:
+    return {"index": choice.index, "finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"

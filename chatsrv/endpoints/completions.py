@@ -1,0 +1,105 @@
+"""``/v1/chat/completions`` and ``/v1/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from chatsrv.auth import LOCAL
+from chatsrv.completions import ChatShape, Completion, LegacyShape, Shape
+from chatsrv.http import json_response, read_body, unless_disconnected
+from chatsrv.prompt import check_length
+from chatsrv.sampling import check_max_tokens, sampling_params
+from chatsrv.seam import EngineSeam, OutputStream
+from chatsrv.services import services
+from chatsrv.sse import EventStream
+from chatsrv.turns import check_model
+from chatsrv.wire.completions import ChatRequest, CompletionRequest
+from engine import ChatMessage, SamplingParams
+
+_DEFAULT_LEGACY_MAX_TOKENS = 16  # as the OpenAI API has it
+
+
+async def chat(request: Request) -> ASGIApp:
+    body = await read_body(request, ChatRequest)
+    body.check()
+    engine = services(request).engine
+    messages = [
+        ChatMessage("system" if message.role == "developer" else message.role, message.text(index))
+        for index, message in enumerate(body.messages)
+    ]
+    name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    check_max_tokens(name, max_tokens, engine.model)
+    params = _params(body, engine, {"max_tokens": name, "logprobs": "top_logprobs"}, max_tokens, body.num_logprobs)
+    return await _answer(request, body, ChatShape(), [await engine.encode_chat(messages)], params)
+
+
+async def legacy(request: Request) -> ASGIApp:
+    body = await read_body(request, CompletionRequest)
+    body.check()
+    engine = services(request).engine
+    check_max_tokens("max_tokens", body.max_tokens, engine.model)
+    params = _params(body, engine, {}, body.max_tokens or _DEFAULT_LEGACY_MAX_TOKENS, body.logprobs)
+    prompts = [await engine.encode(p) if isinstance(p, str) else p for p in body.prompts()]
+    return await _answer(request, body, LegacyShape(), prompts, params)
+
+
+def _params(
+    body: ChatRequest | CompletionRequest,
+    engine: EngineSeam,
+    names: dict[str, str],
+    max_tokens: int | None,
+    logprobs: int | None,
+) -> SamplingParams:
+    return sampling_params(
+        body,
+        engine.model,
+        names,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        n=body.n,
+        best_of=body.best_of,
+        use_beam_search=body.use_beam_search,
+        length_penalty=body.length_penalty,
+        early_stopping=body.early_stopping,
+    )
+
+
+async def _answer(
+    request: Request,
+    body: ChatRequest | CompletionRequest,
+    shape: Shape,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+) -> ASGIApp:
+    engine = services(request).engine
+    check_model(body.model, engine.model.name)
+    field = "messages" if isinstance(body, ChatRequest) else "prompt"
+    for prompt in prompts:
+        check_length(len(prompt), engine.model.max_model_len, field)
+    streams = await _submit(engine, prompts, params, body)
+    completion = Completion(shape, engine.model.name, streams, params.n, engine.vocabulary)
+    if body.stream:
+        return EventStream(completion.chunks(include_usage=body.includes_usage))
+    return json_response(await unless_disconnected(request, completion.whole()))
+
+
+async def _submit(
+    engine: EngineSeam,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    body: ChatRequest | CompletionRequest,
+) -> list[OutputStream]:
+    """All prompts are queued, or none."""
+    jobs = (engine.submit(prompt, params, priority=body.tier, salt=LOCAL.salt) for prompt in prompts)
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    streams = [result for result in results if not isinstance(result, BaseException)]
+    for result in results:
+        if isinstance(result, BaseException):
+            await asyncio.gather(*(stream.aclose() for stream in streams))
+            raise result
+    return streams

@@ -1,0 +1,88 @@
+"""``/v1/responses``: create, follow, retrieve, cancel, delete."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from chatsrv.auth import LOCAL
+from chatsrv.conversations import item_page
+from chatsrv.generation import Generation
+from chatsrv.http import json_response, page_query, query_choice, query_int, read_body, unless_disconnected
+from chatsrv.ids import tag_of
+from chatsrv.responses import Responses, snapshot
+from chatsrv.services import services
+from chatsrv.sse import EventStream, response_frames
+from chatsrv.websocket import Connection
+from chatsrv.wire.create import CreateResponse
+from chatsrv.wire.events import Entry
+from chatsrv.wire.response import DeletedResponse
+
+
+async def connect(socket: WebSocket) -> None:
+    """``GET /v1/responses`` with an upgrade."""
+    await Connection(socket, LOCAL, services(socket).responses).serve()
+
+
+async def create(request: Request) -> ASGIApp:
+    body = await read_body(request, CreateResponse)
+    responses = services(request).responses
+    generation = await responses.create(LOCAL, body)
+    if body.stream:
+        return EventStream(response_frames(responses.follow_running(generation)))
+    if not body.background:
+        await unless_disconnected(request, _to_its_end(responses, generation))
+    return json_response(snapshot(generation.turn) if body.background else generation.turn.response)
+
+
+async def retrieve(request: Request) -> ASGIApp:
+    responses = services(request).responses
+    response_id = request.path_params["response_id"]
+    if query_choice(request, "stream", "false", ("true", "false")) == "false":
+        return json_response(await responses.retrieve(LOCAL, response_id))
+    starting_after = query_int(request, "starting_after", -1, -1, 2**53)
+    batches = await _begun(responses.follow(LOCAL, response_id, starting_after))
+    return EventStream(response_frames(batches))
+
+
+async def cancel(request: Request) -> ASGIApp:
+    return json_response(await services(request).responses.cancel(LOCAL, request.path_params["response_id"]))
+
+
+async def delete(request: Request) -> ASGIApp:
+    response_id = request.path_params["response_id"]
+    await services(request).responses.delete(LOCAL, response_id)
+    return json_response(DeletedResponse(id=response_id))
+
+
+async def input_items(request: Request) -> ASGIApp:
+    page = page_query(request)
+    store = services(request).store
+    record = await store.response(LOCAL.owner, request.path_params["response_id"])
+    tree = await store.tree(tag_of(record.response.id))
+    items = [tree[item_id] for item_id in record.input_item_ids if item_id in tree]
+    return json_response(item_page(items, **page))
+
+
+async def _to_its_end(responses: Responses, generation: Generation) -> None:
+    async with aclosing(responses.follow_running(generation)) as batches:
+        async for _ in batches:
+            pass
+
+
+async def _begun(batches: AsyncGenerator[list[Entry], None]) -> AsyncGenerator[list[Entry], None]:
+    """The same batches, the first of which is there: what is wrong is raised now, while there is a status to tell."""
+    first = await anext(batches, None)
+
+    async def go_on() -> AsyncGenerator[list[Entry], None]:
+        async with aclosing(batches):
+            if first is not None:
+                yield first
+            async for batch in batches:
+                yield batch
+
+    return go_on()

@@ -1,0 +1,116 @@
+"""Every way chatsrv says no to a client, with its status and its code on the wire.
+
+ApiError
+├── InvalidJson           400  the text is not JSON as we accept it
+├── InvalidField          400  a field is missing, of a wrong type or beyond a limit
+│   ├── UnknownField      400  a field that nobody has heard of
+│   └── UnsupportedField  400  a field of the standard that we cannot honour
+├── NotResumable          400  the events are gone; the answer may still be there
+├── NotFound              404  no such thing, or somebody else's
+├── Forbidden             403  wrong origin or host
+├── MethodNotAllowed      405
+├── TooLarge              413
+├── Busy                  429  worth retrying later
+└── Unavailable           503  a part of the server is down
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class ApiError(Exception):
+    """An answer to the client. Raised as such it is our fault: 500, and the text says nothing of the inside.
+
+    Attributes:
+        code: machine-readable reason.
+        param: the field at fault, as the client spelled it.
+        headers: for HTTP answers.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str] = "server_error"
+
+    def __init__(
+        self,
+        message: str = "the server failed to handle this request",
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code or self.default_code
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The error object, alike in HTTP bodies and in ``error`` events."""
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+
+    def event(self) -> dict[str, Any]:
+        """The ``error`` event of the WebSocket protocol."""
+        return {"type": "error", "status": self.status, "error": self.body()}
+
+
+class _Refused(ApiError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class InvalidJson(_Refused):
+    default_code = "invalid_json"
+
+
+class InvalidField(_Refused):
+    default_code = "invalid_value"
+
+    def __init__(self, param: str | None, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, param=param, code=code)
+
+
+class UnknownField(InvalidField):
+    default_code = "unknown_field"
+
+
+class UnsupportedField(InvalidField):
+    default_code = "unsupported_field"
+
+
+class NotResumable(_Refused):
+    default_code = "not_resumable"
+
+
+class NotFound(_Refused):
+    status = 404
+    default_code = "not_found"
+
+
+class MethodNotAllowed(_Refused):
+    status = 405
+    default_code = "method_not_allowed"
+
+
+class Forbidden(ApiError):
+    status = 403
+    type = "permission_error"
+    default_code = "forbidden"
+
+
+class TooLarge(_Refused):
+    status = 413
+    default_code = "request_too_large"
+
+
+class Busy(ApiError):
+    status = 429
+    type = "rate_limit_error"
+    default_code = "queue_full"
+
+
+class Unavailable(ApiError):
+    status = 503
+    default_code = "store_unavailable"

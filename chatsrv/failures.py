@@ -1,0 +1,43 @@
+"""The one table from exceptions to answers. Nothing of a traceback ever leaves the server."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from chatsrv.errors import ApiError, Busy, InvalidField, MethodNotAllowed, NotFound, Unavailable
+from engine import EngineStopped, InvalidRequest, QueueFull, RequestFailed
+
+log = logging.getLogger("chatsrv")
+
+
+def _busy(error: QueueFull) -> ApiError:
+    return Busy(str(error), headers={"Retry-After": str(max(1, math.ceil(error.retry_after_s)))})
+
+
+def _http(error: HTTPException) -> ApiError:
+    kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, ApiError)
+    return kind(str(error.detail), headers=error.headers)
+
+
+_TABLE: dict[type[Exception], Callable[[Any], ApiError]] = {
+    ApiError: lambda error: error,
+    InvalidRequest: lambda error: InvalidField(error.field, str(error), code=error.code),
+    QueueFull: _busy,
+    RequestFailed: lambda error: ApiError("the model failed on this request"),
+    EngineStopped: lambda error: Unavailable("the engine has stopped", code="engine_stopped"),
+    HTTPException: _http,
+}
+
+
+def answer_to(error: Exception) -> ApiError:
+    """What the client is told of this exception; the unexpected is logged in full and told as ``server_error``."""
+    for kind in type(error).__mro__:
+        if kind in _TABLE:
+            return _TABLE[kind](error)
+    log.error("unexpected error", exc_info=error)
+    return ApiError()

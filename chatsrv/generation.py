@@ -1,0 +1,240 @@
+"""One running response: the engine's outputs become events, and the events a log that outlives any socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal
+
+from chatsrv.event_log import EventLog
+from chatsrv.failures import answer_to
+from chatsrv.logprobs import LogprobRenderer
+from chatsrv.seam import EngineSeam, OutputStream
+from chatsrv.store import Store
+from chatsrv.turn import Turn
+from chatsrv.wire import events
+from chatsrv.wire.items import Extras, Logprob, OutputText
+from chatsrv.wire.response import IncompleteDetails, InputTokensDetails, ResponseError, ResponseUsage
+from engine import FinishReason, Output, Usage
+
+QUEUED_AFTER_S = 0.1
+SAVE_TIMEOUT_S = 2.0
+
+StopReason = Literal["cancelled", "steered"]
+
+
+class Generation:
+    """A response from ``response.created`` to its one terminal event.
+
+    ``run`` is the only writer of the log. Whatever ends the answer (the model, a limit, ``stop``, a failure), the
+    engine's stream is closed, the turn is saved, and only then is the terminal event told: who has seen it may go on.
+    """
+
+    def __init__(self, turn: Turn, stream: OutputStream, engine: EngineSeam, store: Store | None) -> None:
+        self.turn = turn
+        self.log = EventLog()
+        self.num_followers = 0
+        self._stream = stream
+        self._engine = engine
+        self._store = store
+        self._logprob_renderer = LogprobRenderer(engine.vocabulary)
+        self._logprobs: list[Logprob] = []
+        self._token_ids: list[int] = []
+        self._usage: Usage | None = None
+        self._finish_reason: FinishReason | None = None
+        self._stop_reason: StopReason | None = None
+        self._is_open = False
+        self._consuming: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._timing = Timing()
+
+    @property
+    def id(self) -> str:
+        return self.turn.response.id
+
+    @property
+    def is_stored(self) -> bool:
+        return self._store is not None
+
+    def stop(self, reason: StopReason = "cancelled") -> None:
+        """End the answer here. What was told until now stays."""
+        if self._consuming is not None and not self._consuming.done():
+            self._stop_reason = self._stop_reason or reason
+            self._consuming.cancel()
+
+    def discard(self) -> None:
+        """End the answer and write nothing more of it: its session is being deleted."""
+        self._store = None
+        self.stop()
+
+    async def ended(self) -> None:
+        """Wait for the terminal event."""
+        await self._ended.wait()
+
+    async def run(self) -> None:
+        self._emit(events.Created(response=self.turn.response))
+        self._consuming = asyncio.create_task(self._consume(), name=f"consume {self.id}")
+        if self._stop_reason is not None:
+            self._consuming.cancel()
+        await asyncio.wait([self._consuming], timeout=QUEUED_AFTER_S)
+        if self.turn.response.status == "queued" and not self._consuming.done():
+            self._emit(events.Queued(response=self.turn.response))
+        await asyncio.wait([self._consuming])
+        await self._stream.aclose()
+        error = None if self._consuming.cancelled() else self._consuming.exception()
+        self._conclude(error)
+        await self._finish()
+        self._ended.set()
+
+    # -- while it runs ------------------------------------------------------------------------------------------------
+
+    async def _consume(self) -> None:
+        async for output in self._stream:
+            self._start()
+            if output.notice is not None:
+                self._tell_notice(output)
+            else:
+                self._take(output)
+
+    def _start(self) -> None:
+        if self.turn.response.status == "queued":
+            self.turn.response.status = "in_progress"
+            self._emit(events.InProgress(response=self.turn.response))
+
+    def _take(self, output: Output) -> None:
+        self._usage = output.usage
+        self._finish_reason = output.finish_reason or self._finish_reason
+        answer = self.turn.answer
+        if answer is None:
+            return
+        self._token_ids += output.token_ids
+        logprobs = self._logprob_renderer.render(output.logprobs)
+        self._logprobs += logprobs
+        if output.text:
+            self._open()
+            self._timing.text_came()
+            answer.text += output.text
+            self._emit(events.TextDelta(item_id=answer.id, delta=output.text, logprobs=logprobs))
+
+    def _open(self) -> None:
+        answer = self.turn.answer
+        if self._is_open or answer is None:
+            return
+        self._is_open = True
+        added = answer.as_output([])
+        added.content = []
+        self._emit(events.ItemAdded(item=added))
+        self._emit(events.PartAdded(item_id=answer.id, part=OutputText(text="")))
+
+    def _tell_notice(self, output: Output) -> None:
+        if self.turn.request.includes("chatsrv.notices"):
+            if output.notice == "preempted":
+                self._emit(events.Preempted(response_id=self.id))
+            elif output.notice == "resumed":
+                self._emit(events.Resumed(response_id=self.id))
+
+    def _emit(self, event: events.Event) -> None:
+        entry = self.log.append(event)
+        if self._store is not None:
+            self._store.journal.append(self.id, entry)
+
+    # -- how it ends --------------------------------------------------------------------------------------------------
+
+    def _conclude(self, error: BaseException | None) -> None:
+        """Decide the final status."""
+        response = self.turn.response
+        if error is not None or (self._finish_reason is None and self._stop_reason is None):
+            failure = error if isinstance(error, Exception) else RuntimeError("the engine's stream ended too early")
+            response.status = "failed"
+            response.error = ResponseError(code="server_error", message=answer_to(failure).message)
+        elif self._finish_reason is None and self._stop_reason == "cancelled":
+            response.status = "cancelled"
+        elif self._finish_reason is None:
+            response.status = "incomplete"
+            response.incomplete_details = IncompleteDetails(reason="steered")
+        elif self._finish_reason == "length" and self.turn.answer is not None:
+            response.status = "incomplete"
+            response.incomplete_details = IncompleteDetails(reason="max_output_tokens")
+        else:
+            response.status = "completed"
+            response.completed_at = time.time()
+
+    async def _finish(self) -> None:
+        """Close the item, save the turn, and tell the terminal event once it is saved."""
+        response = self.turn.response
+        if self.turn.answer is not None:
+            await self._finish_answer()
+        response.usage = self._final_usage()
+        if self.turn.request.includes("chatsrv.timing"):
+            self._timing.tell(self._extras(), len(self._token_ids))
+        last = self.log.prepare(events.terminal(response))
+        if self._store is not None:
+            self._store.finish_turn(self.turn.tag, self.turn.items, self.turn.record, last)
+            if not await self._store.journal.flushed(SAVE_TIMEOUT_S):
+                self._extras().saved = False
+                last = self.log.prepare(events.terminal(response))
+        self.log.publish(last)
+
+    async def _finish_answer(self) -> None:
+        answer = self.turn.answer
+        assert answer is not None
+        is_whole = self.turn.response.status == "completed"
+        answer.status = "completed" if is_whole else "incomplete"
+        answer.token_ids = await self._exact_token_ids(answer.text)
+        if is_whole:
+            self._open()
+        if not self._is_open:
+            return
+        message = answer.as_output(self._logprobs)
+        part = message.content[0]
+        self._emit(events.TextDone(item_id=answer.id, text=answer.text, logprobs=self._logprobs))
+        self._emit(events.PartDone(item_id=answer.id, part=part))
+        self._emit(events.ItemDone(item=message))
+        self.turn.response.output = [message]
+
+    async def _exact_token_ids(self, text: str) -> list[int] | None:
+        """The drawn ids, for the next turn's prompt, if they say exactly what was told.
+
+        They do not where a stop string was cut off, or half a character held back.
+        """
+        token_ids = self._token_ids
+        while token_ids and token_ids[-1] in self._engine.model.eos_token_ids:
+            token_ids = token_ids[:-1]
+        return token_ids if await self._engine.decode(token_ids) == text else None
+
+    def _final_usage(self) -> ResponseUsage | None:
+        if self._usage is None:
+            return None
+        num_output_tokens = self._usage.completion_tokens if self.turn.answer is not None else 0
+        return ResponseUsage(
+            input_tokens=self._usage.prompt_tokens,
+            output_tokens=num_output_tokens,
+            total_tokens=self._usage.prompt_tokens + num_output_tokens,
+            input_tokens_details=InputTokensDetails(cached_tokens=self._usage.cached_tokens),
+        )
+
+    def _extras(self) -> Extras:
+        response = self.turn.response
+        if not isinstance(response.chatsrv, Extras):
+            response.chatsrv = Extras()
+        return response.chatsrv
+
+
+class Timing:
+    """When the answer's text came."""
+
+    def __init__(self) -> None:
+        self._accepted = time.monotonic()
+        self._first: float | None = None
+        self._last = self._accepted
+
+    def text_came(self) -> None:
+        self._last = time.monotonic()
+        if self._first is None:
+            self._first = self._last
+
+    def tell(self, extras: Extras, num_tokens: int) -> None:
+        extras.ttft_s = None if self._first is None else round(self._first - self._accepted, 4)
+        extras.tokens_per_s = None
+        if self._first is not None and self._last > self._first and num_tokens > 1:
+            extras.tokens_per_s = round((num_tokens - 1) / (self._last - self._first), 2)

@@ -1,0 +1,97 @@
+"""What all HTTP endpoints share: bodies within limits, checked query parameters, JSON answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from chatsrv.errors import InvalidField, TooLarge
+from chatsrv.failures import answer_to
+from chatsrv.services import services
+from chatsrv.wire import strict
+
+T = TypeVar("T")
+
+MAX_PAGE = 100
+DEFAULT_PAGE = 20
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+async def error_response(request: Request, error: Exception) -> Response:
+    """The answer to an exception; also Starlette's handler for all of them."""
+    answer = answer_to(error)
+    return json_response({"error": answer.body()}, answer.status, answer.headers)
+
+
+async def read_body(request: Request, kind: type[T], default: T | None = None) -> T:
+    """The checked body; an empty one is ``default``, if there is one."""
+    limit = services(request).settings.max_message_bytes
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
+    if not body and default is not None:
+        return default
+    return strict.decode(bytes(body), kind)
+
+
+def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise InvalidField(name, f"{name}: must be a whole number from {low} to {high}, not {text[:40]!r}")
+    return value
+
+
+def query_choice(request: Request, name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = request.query_params.get(name, default)
+    if value not in choices:
+        raise InvalidField(name, f"{name}: must be one of {', '.join(choices)}, not {value[:40]!r}")
+    return value
+
+
+def page_query(request: Request) -> dict[str, Any]:
+    """``limit``, ``after`` and ``order`` of a list."""
+    return {
+        "limit": query_int(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE),
+        "after": request.query_params.get("after"),
+        "newest_first": query_choice(request, "order", "desc", ("asc", "desc")) == "desc",
+    }
+
+
+async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
+    """The result of the work, which is cancelled if the client leaves first.
+
+    Raises:
+        ClientDisconnect: it left.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

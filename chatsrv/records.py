@@ -1,0 +1,123 @@
+"""What the store keeps: sessions, their items and their responses. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from chatsrv.ids import new_id
+from chatsrv.wire.items import InputMessage, InputText, Item, ItemStatus, Logprob, OutputMessage, OutputText, Role
+from chatsrv.wire.response import Response
+
+
+class ItemRecord(Struct, kw_only=True):
+    """A node of a session's tree.
+
+    Attributes:
+        created_ns: Unix time; strictly rising within one process, so that it orders the items of a session.
+        token_ids: of an answer: exactly the ids the model drew, if they decode to exactly ``text``.
+    """
+
+    id: str
+    role: Role
+    text: str
+    status: ItemStatus = "completed"
+    parent_id: str | None = None
+    response_id: str | None = None
+    created_ns: int = 0
+    token_ids: list[int] | None = None
+
+    def on_wire(self) -> Item:
+        part = OutputText(text=self.text) if self.role == "assistant" else InputText(text=self.text)
+        return Item(
+            id=self.id,
+            role=self.role,
+            status=self.status,
+            content=[part],
+            created_at=self.created_ns // 10**9,
+            parent_id=self.parent_id,
+            response_id=self.response_id,
+        )
+
+    def as_output(self, logprobs: list[Logprob]) -> OutputMessage:
+        """An answer, as its response tells it."""
+        return OutputMessage(
+            id=self.id,
+            status=self.status,
+            content=[OutputText(text=self.text, logprobs=logprobs)],
+            created_at=self.created_ns // 10**9,
+            parent_id=self.parent_id,
+            response_id=self.response_id,
+        )
+
+
+class ResponseRecord(Struct, kw_only=True):
+    """A response as it is stored.
+
+    Attributes:
+        parent_item_id: the item its input follows.
+        output_item_id: its answer; None if it generates nothing.
+        process_id: the server process that runs it.
+        prompt_token_ids: exactly what the model was given.
+    """
+
+    response: Response
+    parent_item_id: str | None = None
+    input_item_ids: list[str] = field(default_factory=list)
+    output_item_id: str | None = None
+    process_id: str = ""
+    prompt_token_ids: list[int] = field(default_factory=list)
+
+    @property
+    def last_item_id(self) -> str | None:
+        """Where a continuation goes on: the answer, or what was asked if there is none."""
+        if self.output_item_id is not None:
+            return self.output_item_id
+        return self.input_item_ids[-1] if self.input_item_ids else self.parent_item_id
+
+
+class Session(Struct, kw_only=True):
+    """A tree of items and their responses: a conversation, or a chain of responses without one.
+
+    Attributes:
+        conversation_id: empty where the client never asked for a conversation.
+        head_id: the item that the newest turn ends with.
+    """
+
+    owner: str
+    conversation_id: str = ""
+    created_at: int = 0
+    last_used_at: float = 0.0
+    head_id: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class Clock:
+    """Unix time in nanoseconds that never stands still or goes back."""
+
+    def __init__(self) -> None:
+        self._last_ns = 0
+
+    def now_ns(self) -> int:
+        self._last_ns = max(self._last_ns + 1, time.time_ns())
+        return self._last_ns
+
+
+def chain(
+    tag: str, messages: Sequence[InputMessage], parent_id: str | None, clock: Clock, response_id: str | None = None
+) -> list[ItemRecord]:
+    """Messages as new items, each the parent of the next."""
+    items: list[ItemRecord] = []
+    for message in messages:
+        item = ItemRecord(
+            id=new_id("msg", tag),
+            role=message.role,
+            text=message.text,
+            parent_id=items[-1].id if items else parent_id,
+            response_id=response_id,
+            created_ns=clock.now_ns(),
+        )
+        items.append(item)
+    return items

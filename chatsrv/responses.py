@@ -1,0 +1,211 @@
+"""All responses: those that run here, those of the past, and those that another process runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+
+import msgspec
+
+from chatsrv.auth import Caller
+from chatsrv.errors import NotResumable
+from chatsrv.generation import Generation
+from chatsrv.ids import tag_of
+from chatsrv.records import ResponseRecord
+from chatsrv.seam import EngineSeam
+from chatsrv.settlement import Settlement
+from chatsrv.store import Store
+from chatsrv.turn import Turn
+from chatsrv.turns import Recent, TurnPlanner
+from chatsrv.wire.create import CreateResponse
+from chatsrv.wire.events import Entry
+from chatsrv.wire.response import TERMINAL, Response
+
+TEND_INTERVAL_S = 1.0
+
+Batches = AsyncGenerator[list[Entry], None]
+"""Events of a response as they come, as many at once as there were when the reader came back."""
+
+
+class Responses:
+    """Owns the running generations, and finds the others in the store.
+
+    Args:
+        disconnect_grace_s: how long a stored response goes on when nobody follows it.
+    """
+
+    def __init__(self, engine: EngineSeam, store: Store, *, disconnect_grace_s: float, process_id: str) -> None:
+        self._engine = engine
+        self._store = store
+        self._disconnect_grace_s = disconnect_grace_s
+        self._running: dict[str, Generation] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._settlement = Settlement(store, process_id)
+        self._planner = TurnPlanner(engine, store, self._running, self._settlement)
+        store.on_cancels = self._cancel_asked
+
+    def start(self) -> None:
+        self._spawn(self._tend(), "tend responses")
+
+    async def close(self) -> None:
+        """End what still runs; what was told is saved as interrupted."""
+        for generation in list(self._running.values()):
+            generation.stop()
+        await asyncio.gather(*(generation.ended() for generation in list(self._running.values())))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- creating -----------------------------------------------------------------------------------------------------
+
+    async def create(self, caller: Caller, request: CreateResponse, recent: Recent | None = None) -> Generation:
+        """Check, queue in the engine, and start. Nothing is queued or stored if this raises.
+
+        Args:
+            recent: unstored turns of the caller's socket, which the request may continue.
+        """
+        turn, stream = await self._planner.submit(caller, request, {} if recent is None else recent)
+        generation = Generation(turn, stream, self._engine, self._store if turn.is_stored else None)
+        self._running[generation.id] = generation
+        self._spawn(self._run(generation), f"response {generation.id}")
+        return generation
+
+    async def _run(self, generation: Generation) -> None:
+        try:
+            await generation.run()
+        finally:
+            self._running.pop(generation.id, None)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def retrieve(self, caller: Caller, response_id: str) -> Response:
+        """The response as it is now; of a running one with the text so far."""
+        if generation := self.running(caller, response_id):
+            return snapshot(generation.turn)
+        record = await self._store.response(caller.owner, response_id)
+        return (await self._settlement.settled(caller.owner, record)).response
+
+    async def follow(self, caller: Caller, response_id: str, starting_after: int = -1) -> Batches:
+        """Events after that number: those of the past, then live, up to the terminal one.
+
+        Raises:
+            NotFound: no such response.
+            NotResumable: its events are gone.
+        """
+        generation = self.running(caller, response_id)
+        if generation is None:
+            record = await self._store.response(caller.owner, response_id)
+            async for entries in self._follow_stored(caller, record, starting_after):
+                yield entries
+        else:
+            async for entries in self.follow_running(generation, starting_after):
+                yield entries
+
+    async def follow_running(self, generation: Generation, starting_after: int = -1) -> Batches:
+        """As ``follow``. When its last follower leaves, a response is cancelled after the grace time."""
+        generation.num_followers += 1
+        try:
+            async for entries in generation.log.follow(starting_after):
+                yield entries
+        finally:
+            generation.num_followers -= 1
+            self._left_alone(generation)
+
+    def _left_alone(self, generation: Generation) -> None:
+        if generation.num_followers or generation.turn.request.background or generation.log.is_closed:
+            return
+        if not generation.is_stored:
+            generation.stop()
+            return
+        self._spawn(self._give_grace(generation), f"grace {generation.id}")
+
+    async def _give_grace(self, generation: Generation) -> None:
+        await asyncio.sleep(self._disconnect_grace_s)
+        if not generation.num_followers:
+            generation.stop()
+
+    async def _follow_stored(self, caller: Caller, record: ResponseRecord, starting_after: int) -> Batches:
+        response_id = record.response.id
+        entries = await self._store.events(response_id, -1)
+        last = entries[-1].sequence_number if entries else -1
+        while True:
+            if fresh := [entry for entry in entries if entry.sequence_number > starting_after]:
+                yield fresh
+            if entries and entries[-1].is_terminal:
+                return
+            last = max(last, entries[-1].sequence_number if entries else last)
+            entries = await self._store.wait_for_events(response_id, last)
+            if entries:
+                continue
+            record = await self._store.response(caller.owner, response_id)
+            record = await self._settlement.settled(caller.owner, record)
+            if record.response.status in TERMINAL and not await self._store.wait_for_events(response_id, last):
+                raise NotResumable("the events of this response are no longer kept; its final state is")
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, caller: Caller, response_id: str) -> Response:
+        """Cancel wherever it runs. One that has ended stays as it is."""
+        if generation := self.running(caller, response_id):
+            generation.stop()
+            await generation.ended()
+            return generation.turn.response
+        record = await self._store.response(caller.owner, response_id)
+        if record.response.status not in TERMINAL:
+            await self._store.request_cancel(response_id)
+            async for _ in self._follow_stored(caller, record, -1):
+                pass
+            record = await self._store.response(caller.owner, response_id)
+        return record.response
+
+    async def delete(self, caller: Caller, response_id: str) -> None:
+        """Delete a response with its items; what followed them follows what they followed."""
+        if generation := self.running(caller, response_id):
+            generation.stop()
+            await generation.ended()
+        record = await self._store.response(caller.owner, response_id)
+        tree = await self._store.tree(tag_of(response_id))
+        item_ids = [*record.input_item_ids, *filter(None, [record.output_item_id])]
+        gone = [item_id for item_id in item_ids if item_id in tree]
+        moved = [item for item_id in gone for item in tree.remove(item_id)]
+        kept = [item for item in moved if item.id in tree]
+        await self._store.put_items(tag_of(response_id), kept, deleted=gone)
+        await self._store.delete_response(tag_of(response_id), response_id)
+
+    async def end_session(self, tag: str) -> None:
+        """End all responses of a session that is being deleted, without a trace."""
+        generations = [generation for generation in self._running.values() if generation.turn.tag == tag]
+        for generation in generations:
+            generation.discard()
+        await asyncio.gather(*(generation.ended() for generation in generations))
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def running(self, caller: Caller, response_id: str) -> Generation | None:
+        """The generation, if it runs in this process and is the caller's."""
+        generation = self._running.get(response_id)
+        return generation if generation is not None and generation.turn.caller.owner == caller.owner else None
+
+    def _cancel_asked(self, response_ids: Iterable[str]) -> None:
+        for response_id in response_ids:
+            if generation := self._running.get(response_id):
+                generation.stop()
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(TEND_INTERVAL_S)
+            for tag in {generation.turn.tag for generation in self._running.values() if generation.is_stored}:
+                self._store.tend(tag)
+
+    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def snapshot(turn: Turn) -> Response:
+    """A copy of a running response with the text so far."""
+    response = msgspec.structs.replace(turn.response)
+    if turn.answer is not None and turn.answer.text:
+        response.output = [turn.answer.as_output([])]
+    return response

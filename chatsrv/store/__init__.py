@@ -1,0 +1,6 @@
+"""The store: sessions and event logs in Redis or Valkey. The only room that imports redis."""
+
+from chatsrv.store.connect import connect
+from chatsrv.store.store import ConversationPage, Store
+
+__all__ = ["ConversationPage", "Store", "connect"]

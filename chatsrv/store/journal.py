@@ -1,0 +1,178 @@
+"""Writes behind the token path: gathered for a moment, sent as one transaction, kept until the store has them.
+
+What a generation writes must neither slow it down nor get lost when the store is away for a while. So nobody waits for
+a write unless they ask to; batches go out in order, one at a time, and a batch that failed is sent again, unchanged,
+until it arrives. Every command of a batch is idempotent, or (appending events) refused when repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.asyncio import RedisCluster
+from redis.exceptions import RedisError
+
+from chatsrv.ids import tag_of
+from chatsrv.store import keys
+from chatsrv.wire.events import Entry
+
+log = logging.getLogger("chatsrv.store")
+
+Command = tuple[Any, ...]
+
+FLUSH_INTERVAL_S = 0.1
+RETRY_INTERVAL_S = 0.5
+MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Group:
+    """Commands of one hash slot, and the events of its responses since the last batch."""
+
+    commands: list[Command] = field(default_factory=list)
+    events: dict[str, list[Entry]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Batch:
+    groups: dict[str, _Group] = field(default_factory=dict)
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def group(self, slot: str) -> _Group:
+        return self.groups.setdefault(slot, _Group())
+
+
+class Journal:
+    """The queue of writes.
+
+    Args:
+        events_ttl_s: lifetime of an event log after its last event.
+        on_cancels: called with the ids of responses that another process was asked to cancel.
+    """
+
+    def __init__(self, client: Any, events_ttl_s: int, on_cancels: Callable[[Iterable[str]], None]) -> None:
+        self._client = client
+        self._events_ttl_s = events_ttl_s
+        self._on_cancels = on_cancels
+        self._next = _Batch()
+        self._in_flight: _Batch | None = None
+        self._num_buffered_bytes = 0
+        self._news = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.is_failing = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="store journal")
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is left, if the store takes it in time."""
+        if self._task is None:
+            return
+        if not await self.flushed(timeout_s):
+            log.error("the store is away: %d writes are lost", len(self._next.groups))
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def write(self, slot: str, commands: Iterable[Command]) -> None:
+        """Queue commands on keys of one hash slot."""
+        self._next.group(slot).commands.extend(commands)
+        self._news.set()
+        self._urgent.set()
+
+    def append(self, response_id: str, entry: Entry) -> None:
+        """Queue an event. When the buffer is full it is dropped, and the response cannot be resumed past it."""
+        if self._num_buffered_bytes + len(entry.data) > MAX_BUFFERED_BYTES:
+            return
+        self._num_buffered_bytes += len(entry.data)
+        self._next.group(tag_of(response_id)).events.setdefault(response_id, []).append(entry)
+        self._news.set()
+        if entry.is_terminal:
+            self._urgent.set()
+
+    def forget(self, slot: str) -> None:
+        """Drop what has not been sent of a session that is deleted."""
+        self._next.groups.pop(slot, None)
+
+    async def flushed(self, timeout_s: float) -> bool:
+        """Wait until everything queued so far is written; False if it is not within the time."""
+        batch = self._next if self._next.groups else self._in_flight
+        if batch is None:
+            return True
+        self._urgent.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(batch.written.wait(), timeout_s)
+        return batch.written.is_set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), FLUSH_INTERVAL_S)
+            self._urgent.clear()
+            await self._deliver()
+
+    async def _deliver(self) -> None:
+        batch = self._in_flight = self._next
+        self._next = _Batch()
+        self._num_buffered_bytes = 0
+        while True:
+            if await self._send(batch):
+                break
+            await asyncio.sleep(RETRY_INTERVAL_S)
+        self._in_flight = None
+        batch.written.set()
+
+    async def _send(self, batch: _Batch) -> bool:
+        try:
+            for slots in self._transactions(batch):
+                await self._transact(batch, slots)
+        except (RedisError, OSError) as error:
+            if not self.is_failing:
+                log.error("the store does not take writes, trying on: %s", error)
+            self.is_failing = True
+            return False
+        if self.is_failing:
+            log.warning("the store takes writes again")
+        self.is_failing = False
+        return True
+
+    def _transactions(self, batch: _Batch) -> list[list[str]]:
+        """One transaction for all, except on a cluster, where each slot needs its own."""
+        slots = list(batch.groups)
+        return [[slot] for slot in slots] if isinstance(self._client, RedisCluster) else [slots]
+
+    async def _transact(self, batch: _Batch, slots: list[str]) -> None:
+        pipe = self._client.pipeline(transaction=True)
+        commands = [command for slot in slots for command in self._commands(batch.groups[slot])]
+        for command in commands:
+            pipe.execute_command(*command)
+        results = await pipe.execute(raise_on_error=False)
+        self._check(results)
+        for command, result in zip(commands, results, strict=True):
+            if command[0] == "SMEMBERS" and result:
+                self._on_cancels([response_id.decode() for response_id in result])
+
+    def _commands(self, group: _Group) -> list[Command]:
+        commands = list(group.commands)
+        for response_id, entries in group.events.items():
+            key = keys.events(tag_of(response_id), response_id)
+            joined = b"\n".join(entry.data for entry in entries)
+            commands += [
+                ("XADD", key, f"{entries[-1].sequence_number}-1", "events", joined),
+                ("EXPIRE", key, self._events_ttl_s),
+            ]
+        return commands
+
+    @staticmethod
+    def _check(results: list[Any]) -> None:
+        """A repeated batch is refused its events, which are there already; any other refusal is passed on."""
+        for result in results:
+            if isinstance(result, Exception) and "equal or smaller" not in str(result):
+                raise result

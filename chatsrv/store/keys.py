@@ -1,0 +1,49 @@
+"""Every key, with its type and its time to live.
+
+| key | type | holds | lives |
+|---|---|---|---|
+| ``chatsrv:{TAG}:session``       | hash   | fields of ``records.Session``                            | session |
+| ``chatsrv:{TAG}:items``         | hash   | item id → ``records.ItemRecord``                         | session |
+| ``chatsrv:{TAG}:responses``     | hash   | response id → ``records.ResponseRecord``                 | session |
+| ``chatsrv:{TAG}:cancels``       | set    | ids of responses to cancel, read by who runs them        | session |
+| ``chatsrv:{TAG}:events:RESP``   | stream | events of one response, many in an entry whose id is     | events  |
+|                                 |        | ``<sequence number of the last of them>-1``              |         |
+| ``chatsrv:owner:{OWNER}:index`` | zset   | conversation id → time of last use                       | session |
+| ``chatsrv:process:ID``          | string | "1" while that server process lives                      | 15 s    |
+
+*session*: ``session_ttl_s`` after the last use; *events*: ``events_ttl_s``, but not longer than the session. TAG is the
+part that all identifiers of a session share (``chatsrv.ids``) and a hash tag: the keys of a session lie in one slot,
+are written in one transaction and expire together. An owner is a hash of who the caller is, and safe in a key.
+"""
+
+from __future__ import annotations
+
+PROCESS_TTL_S = 15
+
+
+def session(tag: str) -> str:
+    return f"chatsrv:{{{tag}}}:session"
+
+
+def items(tag: str) -> str:
+    return f"chatsrv:{{{tag}}}:items"
+
+
+def responses(tag: str) -> str:
+    return f"chatsrv:{{{tag}}}:responses"
+
+
+def cancels(tag: str) -> str:
+    return f"chatsrv:{{{tag}}}:cancels"
+
+
+def events(tag: str, response_id: str) -> str:
+    return f"chatsrv:{{{tag}}}:events:{response_id}"
+
+
+def index(owner: str) -> str:
+    return f"chatsrv:owner:{{{owner}}}:index"
+
+
+def process(process_id: str) -> str:
+    return f"chatsrv:process:{process_id}"

@@ -1,0 +1,326 @@
+"""Sessions, their items, responses and event logs. Every call names the owner; what is another's does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import msgspec
+from redis.exceptions import RedisError
+
+from chatsrv.errors import NotFound, Unavailable
+from chatsrv.ids import has_form, tag_of
+from chatsrv.item_tree import ItemTree
+from chatsrv.records import ItemRecord, ResponseRecord, Session
+from chatsrv.store import keys
+from chatsrv.store.journal import Command, Journal
+from chatsrv.wire.events import Entry, parse_entry
+
+log = logging.getLogger("chatsrv.store")
+
+_encode = msgspec.json.Encoder().encode
+_decode_item = msgspec.json.Decoder(ItemRecord).decode
+_decode_response = msgspec.json.Decoder(ResponseRecord).decode
+
+_SCAN = 200  # conversations read at once while searching
+_BLOCK_MS = 1000
+_FLUSH_TIMEOUT_S = 1.0
+
+
+class ConversationPage(NamedTuple):
+    conversations: list[Session]
+    has_more: bool
+
+
+class Store:
+    """The one door to Redis.
+
+    Args:
+        client: from ``connect``.
+        session_ttl_s: how long a session lives after its last use.
+        events_ttl_s: how long a response can be resumed after its last event.
+    """
+
+    def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int, process_id: str) -> None:
+        self._client = client
+        self._session_ttl_s = session_ttl_s
+        self._process_id = process_id
+        self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
+        self.journal = Journal(client, min(events_ttl_s, session_ttl_s), lambda ids: self.on_cancels(ids))
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Check that the store answers, and begin to write and to beat."""
+        with _reachable():
+            await self._client.ping()
+        self.journal.start()
+        self._heartbeat = asyncio.create_task(self._beat(), name="store heartbeat")
+
+    async def close(self) -> None:
+        await self.journal.close()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
+        with suppress(RedisError, OSError):  # it expires by itself
+            await self._client.delete(keys.process(self._process_id))
+        await self._client.aclose()
+
+    async def is_reachable(self) -> bool:
+        try:
+            await self._client.ping()
+        except (RedisError, OSError):
+            return False
+        return not self.journal.is_failing
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def session(self, owner: str, tag: str, missing: NotFound) -> Session:
+        """The session's head.
+
+        Raises:
+            NotFound: ``missing``, if there is none or it is somebody else's.
+        """
+        session = _parse_session(await self._read(self._client.hgetall, keys.session(tag)))
+        if session is None or session.owner != owner:
+            raise missing
+        return session
+
+    async def conversation(self, owner: str, conversation_id: str, param: str | None = None) -> Session:
+        missing = NotFound("no such conversation", param=param, code="conversation_not_found")
+        if not has_form(conversation_id, "conv"):
+            raise missing
+        session = await self.session(owner, tag_of(conversation_id), missing)
+        if session.conversation_id != conversation_id:
+            raise missing
+        return session
+
+    async def tree(self, tag: str) -> ItemTree:
+        """All items of a session whose owner has been checked."""
+        fields = await self._read(self._client.hgetall, keys.items(tag))
+        return ItemTree(_decode_item(value) for value in fields.values())
+
+    async def response(self, owner: str, response_id: str, param: str | None = None) -> ResponseRecord:
+        missing = NotFound("no such response", param=param, code="response_not_found")
+        if not has_form(response_id, "resp"):
+            raise missing
+        await self.session(owner, tag_of(response_id), missing)
+        value = await self._read(self._client.hget, keys.responses(tag_of(response_id)), response_id)
+        if value is None:
+            raise missing
+        return _decode_response(value)
+
+    async def conversations(
+        self, owner: str, *, limit: int, after: str | None, newest_first: bool, query: str
+    ) -> ConversationPage:
+        """A page of the owner's conversations by last use; ``query`` is searched in titles, ignoring case."""
+        ids = await self._read(self._client.zrange, keys.index(owner), 0, -1, desc=newest_first)
+        ids = [value.decode() for value in ids]
+        start = 0 if after is None else ids.index(after) + 1 if after in ids else len(ids)
+        found: list[Session] = []
+        for position in range(start, len(ids), _SCAN):
+            for session in await self._sessions(ids[position : position + _SCAN]):
+                title = session.metadata.get("title", "")
+                if session.owner == owner and query.casefold() in title.casefold():
+                    found.append(session)
+            if len(found) > limit:
+                break
+        return ConversationPage(found[:limit], len(found) > limit)
+
+    async def events(self, response_id: str, starting_after: int) -> list[Entry]:
+        """Stored events after that number. They are contiguous, or end before the first hole."""
+        key = keys.events(tag_of(response_id), response_id)
+        chunks = await self._read(self._client.xrange, key, min=f"{starting_after + 1}-0")
+        return list(_contiguous(_parse_events(chunks), starting_after))
+
+    async def wait_for_events(self, response_id: str, starting_after: int) -> list[Entry]:
+        """As ``events``, but waits a second for some to come."""
+        key = keys.events(tag_of(response_id), response_id)
+        streams = await self._read(
+            self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
+        )
+        chunks = streams[0][1] if streams else []
+        return list(_contiguous(_parse_events(chunks), starting_after))
+
+    async def is_process_alive(self, process_id: str) -> bool:
+        return bool(await self._read(self._client.exists, keys.process(process_id)))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def begin_turn(self, tag: str, session: Session, items: Sequence[ItemRecord], record: ResponseRecord) -> None:
+        """Queue a turn's first write: its session, what was asked, and the answer to come."""
+        self.journal.write(
+            tag,
+            [
+                *_put_session(tag, session),
+                *_put_items(tag, items),
+                ("HSET", keys.responses(tag), record.response.id, _encode(record)),
+                *self._touch(tag),
+            ],
+        )
+        self._use_conversation(session)
+
+    def finish_turn(self, tag: str, items: Sequence[ItemRecord], record: ResponseRecord, last: Entry) -> None:
+        """Queue a turn's last write, together with its terminal event."""
+        response_id = record.response.id
+        commands = [
+            *_put_items(tag, items),
+            ("HSET", keys.responses(tag), response_id, _encode(record)),
+            ("SREM", keys.cancels(tag), response_id),
+            *self._touch(tag),
+        ]
+        self.journal.write(tag, commands)
+        self.journal.append(response_id, last)
+
+    def tend(self, tag: str) -> None:
+        """Queue a new lease of life for a session that generates, and a look whether somebody wants it cancelled."""
+        self.journal.write(tag, [*self._touch(tag), ("SMEMBERS", keys.cancels(tag))])
+
+    async def put_conversation(self, tag: str, session: Session, items: Sequence[ItemRecord] = ()) -> None:
+        await self._transact([*_put_session(tag, session), *_put_items(tag, items), *self._touch(tag)])
+        await self._transact(self._index(session))
+
+    async def put_items(self, tag: str, items: Sequence[ItemRecord], deleted: Iterable[str] = ()) -> None:
+        commands = [("HDEL", keys.items(tag), item_id) for item_id in deleted]
+        await self._transact([*commands, *_put_items(tag, items), *self._touch(tag)])
+
+    async def put_metadata(self, tag: str, metadata: dict[str, str]) -> None:
+        await self._transact([("HSET", keys.session(tag), "metadata", _encode(metadata)), *self._touch(tag)])
+
+    async def put_head(self, tag: str, item_id: str) -> None:
+        await self._transact([("HSET", keys.session(tag), "head_id", item_id), *self._touch(tag)])
+
+    async def delete_response(self, tag: str, response_id: str) -> None:
+        await self._transact(
+            [("HDEL", keys.responses(tag), response_id), ("DEL", keys.events(tag, response_id)), *self._touch(tag)]
+        )
+
+    async def delete_session(self, tag: str, session: Session) -> None:
+        self.journal.forget(tag)
+        response_ids = await self._read(self._client.hkeys, keys.responses(tag))
+        events = [keys.events(tag, response_id.decode()) for response_id in response_ids]
+        names = [keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag), *events]
+        await self._transact([("DEL", *names)])
+        if session.conversation_id:
+            await self._transact([("ZREM", keys.index(session.owner), session.conversation_id)])
+
+    async def request_cancel(self, response_id: str) -> None:
+        """Ask whichever process runs the response to cancel it; it looks every second (``tend``)."""
+        tag = tag_of(response_id)
+        await self._transact([("SADD", keys.cancels(tag), response_id), *self._touch(tag)])
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _read(self, command: Any, *arguments: Any, **options: Any) -> Any:
+        """Read behind one's own writes."""
+        if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
+            raise _unreachable()
+        with _reachable():
+            return await command(*arguments, **options)
+
+    async def _transact(self, commands: Iterable[Command]) -> None:
+        if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
+            raise _unreachable()
+        with _reachable():
+            pipe = self._client.pipeline(transaction=True)
+            for command in commands:
+                pipe.execute_command(*command)
+            await pipe.execute()
+
+    async def _sessions(self, conversation_ids: Sequence[str]) -> list[Session]:
+        with _reachable():
+            pipe = self._client.pipeline(transaction=False)
+            for conversation_id in conversation_ids:
+                pipe.hgetall(keys.session(tag_of(conversation_id)))
+            sessions = map(_parse_session, await pipe.execute())
+        return [session for session in sessions if session is not None]
+
+    def _touch(self, tag: str) -> list[Command]:
+        names = (keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag))
+        return [("EXPIRE", name, self._session_ttl_s) for name in names]
+
+    def _use_conversation(self, session: Session) -> None:
+        if session.conversation_id:
+            self.journal.write(f"owner:{session.owner}", self._index(session))
+
+    def _index(self, session: Session) -> list[Command]:
+        key = keys.index(session.owner)
+        return [
+            ("ZADD", key, session.last_used_at, session.conversation_id),
+            ("ZREMRANGEBYSCORE", key, "-inf", time.time() - self._session_ttl_s),
+            ("EXPIRE", key, self._session_ttl_s),
+        ]
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._client.set(keys.process(self._process_id), "1", ex=keys.PROCESS_TTL_S)
+            except (RedisError, OSError) as error:
+                log.debug("no heartbeat: %s", error)
+            await asyncio.sleep(keys.PROCESS_TTL_S / 3)
+
+
+def _put_session(tag: str, session: Session) -> list[Command]:
+    """Metadata is written by its own command only, so that a turn never undoes a new title."""
+    key = keys.session(tag)
+    current = {
+        "owner": session.owner,
+        "conversation_id": session.conversation_id,
+        "last_used_at": session.last_used_at,
+        "head_id": session.head_id,
+    }
+    return [
+        ("HSET", key, *(part for pair in current.items() for part in pair)),
+        ("HSETNX", key, "created_at", session.created_at),
+        ("HSETNX", key, "metadata", _encode(session.metadata)),
+    ]
+
+
+def _put_items(tag: str, items: Sequence[ItemRecord]) -> list[Command]:
+    if not items:
+        return []
+    return [("HSET", keys.items(tag), *(part for item in items for part in (item.id, _encode(item))))]
+
+
+def _parse_session(fields: dict[bytes, bytes]) -> Session | None:
+    if b"owner" not in fields:
+        return None
+    return Session(
+        owner=fields[b"owner"].decode(),
+        conversation_id=fields[b"conversation_id"].decode(),
+        created_at=int(fields[b"created_at"]),
+        last_used_at=float(fields[b"last_used_at"]),
+        head_id=fields[b"head_id"].decode(),
+        metadata=msgspec.json.decode(fields[b"metadata"], type=dict[str, str]),
+    )
+
+
+def _parse_events(chunks: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Iterator[Entry]:
+    for _, fields in chunks:
+        yield from map(parse_entry, fields[b"events"].split(b"\n"))
+
+
+def _contiguous(entries: Iterable[Entry], starting_after: int) -> Iterator[Entry]:
+    expected = starting_after + 1
+    for entry in entries:
+        if entry.sequence_number == expected:
+            expected += 1
+            yield entry
+        elif entry.sequence_number > expected:
+            return
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable("the store cannot be reached at the moment", headers={"Retry-After": "2"})
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        log.error("the store failed: %s", error)
+        raise _unreachable() from error

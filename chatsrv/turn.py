@@ -1,0 +1,39 @@
+"""One turn of a session: what is asked, what the model is given, and the answer as it grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatsrv.auth import Caller
+from chatsrv.records import ItemRecord, ResponseRecord, Session
+from chatsrv.wire.create import CreateResponse
+from chatsrv.wire.response import Response
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """
+    Attributes:
+        path: the items before this turn, from the root on.
+        items: what this turn adds: the input and, unless it only warms the cache, the answer.
+    """
+
+    caller: Caller
+    tag: str
+    request: CreateResponse
+    session: Session
+    record: ResponseRecord
+    path: list[ItemRecord]
+    items: list[ItemRecord]
+
+    @property
+    def response(self) -> Response:
+        return self.record.response
+
+    @property
+    def answer(self) -> ItemRecord | None:
+        return self.items[-1] if self.record.output_item_id is not None else None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.request.stored

@@ -1,0 +1,221 @@
+"""Where a request continues: finding the place in the tree, rendering the prompt, queueing it in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from chatsrv.auth import Caller
+from chatsrv.errors import InvalidField, NotFound
+from chatsrv.generation import Generation
+from chatsrv.ids import new_id, new_tag, tag_of
+from chatsrv.prompt import Prompt, PromptBuilder
+from chatsrv.records import Clock, ItemRecord, ResponseRecord, Session, chain
+from chatsrv.sampling import response_params
+from chatsrv.seam import EngineSeam, OutputStream
+from chatsrv.settlement import Settlement
+from chatsrv.store import Store
+from chatsrv.turn import Turn
+from chatsrv.wire.create import TIERS, CreateResponse
+from chatsrv.wire.items import Extras
+from chatsrv.wire.response import ConversationRef, Response
+
+Recent = dict[str, Turn]
+"""Unstored turns of one socket by response id."""
+
+
+@dataclass(slots=True)
+class Base:
+    """Where a turn goes on: a session, and the path of items that the turn follows."""
+
+    tag: str
+    session: Session
+    path: list[ItemRecord]
+    is_stored: bool = True
+
+    @property
+    def parent(self) -> ItemRecord | None:
+        return self.path[-1] if self.path else None
+
+
+class TurnPlanner:
+    """Makes turns out of requests.
+
+    Args:
+        running: the generations of this process by response id.
+    """
+
+    def __init__(
+        self, engine: EngineSeam, store: Store, running: Mapping[str, Generation], settlement: Settlement
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._running = running
+        self._settlement = settlement
+        self._prompts = PromptBuilder(engine)
+        self._clock = Clock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def submit(self, caller: Caller, request: CreateResponse, recent: Recent) -> tuple[Turn, OutputStream]:
+        """Plan the turn and queue it. What it continues has ended by then, so that its history is what was told.
+
+        Turns of one session are planned one after the other: of two that continue the newest turn, the second
+        continues the first.
+        """
+        request.check()
+        check_model(request.model, self._engine.model.name)
+        params = response_params(request, self._engine.model)
+        tag = self._tag(request)
+        lock = self._locks.setdefault(tag, asyncio.Lock())
+        while True:
+            async with lock:
+                base = await self._base(caller, request, recent, tag)
+                awaited = self._unfinished(base)
+                if awaited is None:
+                    turn, prompt = await self._plan(caller, request, base)
+                    tier = TIERS[request.service_tier]
+                    stream = await self._engine.submit(prompt.token_ids, params, priority=tier, salt=caller.salt)
+                    if turn.is_stored:
+                        unstored = [] if base.is_stored else base.path
+                        self._store.begin_turn(tag, turn.session, [*unstored, *turn.items], turn.record)
+                    return turn, stream
+            await awaited.ended()
+
+    # -- the place ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _tag(request: CreateResponse) -> str:
+        anchor = request.conversation_id or request.previous_response_id
+        return tag_of(anchor) if anchor else new_tag()
+
+    async def _base(self, caller: Caller, request: CreateResponse, recent: Recent, tag: str) -> Base:
+        if request.conversation_id is not None:
+            return await self._in_conversation(caller, request, tag)
+        if request.previous_response_id is None:
+            return Base(tag, Session(owner=caller.owner, created_at=int(time.time())), [])
+        if previous := recent.get(request.previous_response_id):
+            return Base(tag, previous.session, [*previous.path, *previous.items], is_stored=False)
+        record = await self._previous(caller, request.previous_response_id)
+        session = await self._store.session(caller.owner, tag, _no_previous())
+        return await self._at(tag, session, record.last_item_id)
+
+    async def _in_conversation(self, caller: Caller, request: CreateResponse, tag: str) -> Base:
+        session = await self._store.conversation(caller.owner, request.conversation_id or "", "conversation")
+        if request.previous_response_id is not None:
+            if tag_of(request.previous_response_id) != tag:
+                raise InvalidField("previous_response_id", "previous_response_id: is not of this conversation")
+            record = await self._previous(caller, request.previous_response_id)
+            return await self._at(tag, session, record.last_item_id)
+        if request.parent_id == "root":
+            return Base(tag, session, [])
+        if request.parent_id is None:
+            return await self._at(tag, session, session.head_id or None)
+        base = await self._at(tag, session, request.parent_id)
+        if not base.path:
+            raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
+        return base
+
+    async def _previous(self, caller: Caller, response_id: str) -> ResponseRecord:
+        try:
+            record = await self._store.response(caller.owner, response_id)
+        except NotFound:
+            raise _no_previous() from None
+        return await self._settlement.settled(caller.owner, record)
+
+    async def _at(self, tag: str, session: Session, item_id: str | None) -> Base:
+        tree = await self._store.tree(tag)
+        return Base(tag, session, tree.path(item_id))
+
+    def _unfinished(self, base: Base) -> Generation | None:
+        """The generation whose answer this would continue, if it still runs."""
+        parent = base.parent
+        if parent is None or parent.response_id is None or parent.status != "in_progress":
+            return None
+        return self._running.get(parent.response_id)
+
+    # -- the turn -----------------------------------------------------------------------------------------------------
+
+    async def _plan(self, caller: Caller, request: CreateResponse, base: Base) -> tuple[Turn, Prompt]:
+        response_id = new_id("resp", base.tag)
+        parent_id = base.parent.id if base.parent else None
+        asked = chain(base.tag, request.messages, parent_id, self._clock, response_id)
+        conversation = [*base.path, *asked]
+        if not conversation or conversation[-1].role == "assistant":
+            raise InvalidField("input", "input: required, for there is nothing to answer")
+        prompt = await self._prompts.build(
+            request.instructions,
+            conversation,
+            max_tokens=request.max_output_tokens,
+            truncate=request.truncation == "auto",
+        )
+        answer = [] if request.generate is False else [self._answer(base, conversation[-1], response_id)]
+        session = base.session
+        session.last_used_at = time.time()
+        session.head_id = (answer or conversation)[-1].id
+        record = ResponseRecord(
+            response=self._response(request, response_id, prompt, session),
+            parent_item_id=parent_id,
+            input_item_ids=[item.id for item in asked],
+            output_item_id=answer[0].id if answer else None,
+            process_id=self._settlement.process_id,
+            prompt_token_ids=prompt.token_ids,
+        )
+        turn = Turn(
+            caller=caller,
+            tag=base.tag,
+            request=request,
+            session=session,
+            record=record,
+            path=base.path,
+            items=[*asked, *answer],
+        )
+        return turn, prompt
+
+    def _answer(self, base: Base, asked: ItemRecord, response_id: str) -> ItemRecord:
+        return ItemRecord(
+            id=new_id("msg", base.tag),
+            role="assistant",
+            text="",
+            status="in_progress",
+            parent_id=asked.id,
+            response_id=response_id,
+            created_ns=self._clock.now_ns(),
+        )
+
+    def _response(self, request: CreateResponse, response_id: str, prompt: Prompt, session: Session) -> Response:
+        response = Response(
+            id=response_id,
+            created_at=time.time(),
+            model=self._engine.model.name,
+            status="queued",
+            background=bool(request.background),
+            conversation=ConversationRef(id=session.conversation_id) if session.conversation_id else None,
+            instructions=request.instructions,
+            max_output_tokens=request.max_output_tokens,
+            metadata=request.metadata or {},
+            previous_response_id=request.previous_response_id,
+            service_tier=TIERS[request.service_tier],
+            store=request.stored,
+            temperature=1.0 if request.temperature is None else request.temperature,
+            top_logprobs=request.top_logprobs,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            truncation=request.truncation or "disabled",
+        )
+        if prompt.num_dropped_items:
+            response.chatsrv = Extras(num_dropped_items=prompt.num_dropped_items)
+        return response
+
+
+def check_model(name: str | None, served: str) -> None:
+    """There is one model; a request may name it, but no other."""
+    if name is not None and name != served:
+        raise NotFound(
+            f"model: {name[:100]!r} is not served here, only {served!r}", param="model", code="model_not_found"
+        )
+
+
+def _no_previous() -> NotFound:
+    return NotFound("no such response", param="previous_response_id", code="previous_response_not_found")

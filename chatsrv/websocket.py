@@ -1,0 +1,191 @@
+"""The Responses API in WebSocket mode: one socket, many lanes, and no frame that could end it by being wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from chatsrv.auth import Caller
+from chatsrv.errors import InvalidField, InvalidJson, NotFound
+from chatsrv.failures import answer_to
+from chatsrv.ids import has_form
+from chatsrv.lanes import Lanes
+from chatsrv.responses import Responses
+from chatsrv.turns import Recent
+from chatsrv.wire import strict
+from chatsrv.wire.create import ClientEvent, ResponseCancel, ResponseCreate, ResponseResume, ResponseSteer, StreamId
+from chatsrv.wire.events import Entry, merge_deltas
+
+log = logging.getLogger("chatsrv")
+
+SEND_TIMEOUT_S = 30.0
+SLOW_S = 0.2  # a send that takes longer shows a reader who does not keep up
+MAX_RECENT = 64
+TRY_AGAIN_LATER = 1013
+
+_BREATH = 64  # frames sent before others get a turn
+
+
+class Connection:
+    """One client's socket."""
+
+    def __init__(self, socket: WebSocket, caller: Caller, responses: Responses) -> None:
+        self._socket = socket
+        self._caller = caller
+        self._responses = responses
+        self._lanes = Lanes(self._answer)
+        self._recent: Recent = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sending = asyncio.Lock()
+        self._is_slow = False
+
+    async def serve(self) -> None:
+        """Until the client leaves, or has to."""
+        await self._socket.accept()
+        try:
+            while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+                await self._receive(message)
+        except (WebSocketDisconnect, ConnectionError):
+            pass
+        finally:
+            await self._lanes.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    async def _receive(self, message: Any) -> None:
+        stream_id = None
+        try:
+            raw = _parse(message)
+            stream_id = _stream_id(raw)
+            event: ClientEvent = strict.convert(raw, ClientEvent)  # type: ignore[arg-type]
+            self._handle(event)
+        except Exception as error:
+            await self._refuse(error, stream_id)
+
+    def _handle(self, event: ClientEvent) -> None:
+        match event:
+            case ResponseCreate():
+                event.check()
+                self._lanes.put(event)
+            case ResponseCancel():
+                self._cancel(event.response_id)
+            case ResponseResume():
+                self._spawn(self._resume(event), "resume")
+            case ResponseSteer():
+                raise InvalidField("type", "type: response.steer is not supported yet", code="unsupported_field")
+
+    def _cancel(self, response_id: str) -> None:
+        """At once if it runs here: a create in the next frame must already find it stopped."""
+        if generation := self._responses.running(self._caller, response_id):
+            generation.stop()
+        elif not has_form(response_id, "resp"):
+            raise NotFound("no such response", param="response_id", code="response_not_found")
+        elif response_id not in self._recent:
+            self._spawn(self._cancel_elsewhere(response_id), "cancel")
+
+    async def _cancel_elsewhere(self, response_id: str) -> None:
+        try:
+            await self._responses.cancel(self._caller, response_id)
+        except Exception as error:
+            await self._refuse(error, None)
+
+    # -- what goes out ------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: ResponseCreate) -> None:
+        try:
+            generation = await self._responses.create(self._caller, request, self._recent)
+        except Exception as error:
+            await self._refuse(error, request.stream_id)
+            return
+        if not generation.is_stored:
+            self._remember(generation.id, generation.turn)
+        await self._pump(self._responses.follow_running(generation), request.stream_id)
+
+    async def _resume(self, event: ResponseResume) -> None:
+        try:
+            await self._pump(
+                self._responses.follow(self._caller, event.response_id, event.starting_after), event.stream_id
+            )
+        except Exception as error:
+            await self._refuse(error, event.stream_id)
+
+    async def _pump(self, batches: AsyncGenerator[list[Entry], None], stream_id: str | None) -> None:
+        suffix = "}" if stream_id is None else f',"stream_id":"{stream_id}"}}'
+        async with aclosing(batches):
+            async for batch in batches:
+                for position, entry in enumerate(merge_deltas(batch) if self._is_slow else batch):
+                    await self._send(entry.data[:-1].decode() + suffix)
+                    if position % _BREATH == _BREATH - 1:
+                        await asyncio.sleep(0)
+
+    async def _refuse(self, error: Exception, stream_id: str | None) -> None:
+        event = answer_to(error).event()
+        if stream_id is not None:
+            event["stream_id"] = stream_id
+        await self._send(msgspec.json.encode(event).decode())
+
+    async def _send(self, text: str) -> None:
+        """Send one frame; a client that takes none for ``SEND_TIMEOUT_S`` is closed, and may come back and resume."""
+        loop = asyncio.get_running_loop()
+        async with self._sending:
+            began = loop.time()
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await self._socket.send({"type": "websocket.send", "text": text})
+            except TimeoutError:
+                self._spawn(self._give_up(), "close slow socket")
+                raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
+            except RuntimeError:  # it was closed while we waited
+                raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
+            self._is_slow = loop.time() - began > SLOW_S
+
+    async def _give_up(self) -> None:
+        log.warning("closing a socket whose client took nothing for %g s", SEND_TIMEOUT_S)
+        await self._socket.close(TRY_AGAIN_LATER, "reading too slowly; resume")
+
+    def _remember(self, response_id: str, turn: Any) -> None:
+        self._recent[response_id] = turn
+        while len(self._recent) > MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _parse(message: Any) -> object:
+    text = message.get("text")
+    if text is None:
+        raise InvalidJson("binary frames are not accepted; send JSON in text frames")
+    if not text.strip():
+        raise InvalidJson("the frame is empty; send a JSON object")
+    raw = strict.parse(text)
+    if not isinstance(raw, dict):
+        raise InvalidJson("the frame is not a JSON object")
+    return raw
+
+
+def _stream_id(raw: object) -> str | None:
+    """The lane of a message that may be wrong elsewhere, for its error to be told there.
+
+    Raises:
+        InvalidField: the lane itself is wrong.
+    """
+    value = raw.get("stream_id") if isinstance(raw, dict) else None
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, StreamId)
+    except msgspec.ValidationError:
+        message = "stream_id: must be 1 to 256 letters, digits, underscores, hyphens or periods"
+        raise InvalidField("stream_id", message, code="invalid_stream_id") from None

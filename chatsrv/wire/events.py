@@ -1,0 +1,163 @@
+"""Events of a response, in the shapes of the ``openai`` client's types; each becomes JSON once, for all readers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from chatsrv.wire.items import Logprob, OutputMessage, OutputText
+from chatsrv.wire.response import Response, Status
+
+
+class Event(Struct, kw_only=True, tag_field="type"):
+    """``sequence_number`` is set when the event enters its response's log."""
+
+    sequence_number: int = -1
+
+
+class _OfResponse(Event, kw_only=True):
+    response: Response
+
+
+class Created(_OfResponse, tag="response.created"):
+    pass
+
+
+class Queued(_OfResponse, tag="response.queued"):
+    pass
+
+
+class InProgress(_OfResponse, tag="response.in_progress"):
+    pass
+
+
+class Completed(_OfResponse, tag="response.completed"):
+    pass
+
+
+class Incomplete(_OfResponse, tag="response.incomplete"):
+    pass
+
+
+class Failed(_OfResponse, tag="response.failed"):
+    pass
+
+
+class Cancelled(_OfResponse, tag="response.cancelled"):
+    pass
+
+
+class ItemAdded(Event, kw_only=True, tag="response.output_item.added"):
+    item: OutputMessage
+    output_index: int = 0
+
+
+class ItemDone(Event, kw_only=True, tag="response.output_item.done"):
+    item: OutputMessage
+    output_index: int = 0
+
+
+class _OfContent(Event, kw_only=True):
+    item_id: str
+    output_index: int = 0
+    content_index: int = 0
+
+
+class PartAdded(_OfContent, kw_only=True, tag="response.content_part.added"):
+    part: OutputText
+
+
+class PartDone(_OfContent, kw_only=True, tag="response.content_part.done"):
+    part: OutputText
+
+
+class TextDelta(_OfContent, kw_only=True, tag="response.output_text.delta"):
+    delta: str
+    logprobs: list[Logprob] = []
+
+
+class TextDone(_OfContent, kw_only=True, tag="response.output_text.done"):
+    text: str
+    logprobs: list[Logprob] = []
+
+
+class Preempted(Event, kw_only=True, tag="chatsrv.preempted"):
+    response_id: str
+
+
+class Resumed(Event, kw_only=True, tag="chatsrv.resumed"):
+    response_id: str
+
+
+class Steer(Struct, kw_only=True):
+    id: str
+    previous_response_id: str
+
+
+class SteerAccepted(Event, kw_only=True, tag="response.steer.accepted"):
+    steer: Steer
+
+
+_TERMINAL: dict[Status, type[_OfResponse]] = {
+    "completed": Completed,
+    "incomplete": Incomplete,
+    "failed": Failed,
+    "cancelled": Cancelled,
+}
+
+TERMINAL_TYPES = frozenset(f"response.{status}" for status in _TERMINAL)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def terminal(response: Response) -> Event:
+    """The one last event of a response, by its status."""
+    return _TERMINAL[response.status](response=response)
+
+
+class Entry(NamedTuple):
+    """An event in a response's log."""
+
+    sequence_number: int
+    type: str
+    data: bytes
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.type in TERMINAL_TYPES
+
+
+def entry(event: Event, sequence_number: int) -> Entry:
+    event.sequence_number = sequence_number
+    return Entry(sequence_number, str(type(event).__struct_config__.tag), _encode(event))
+
+
+class _Head(Struct):
+    type: str
+    sequence_number: int
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_delta = msgspec.json.Decoder(TextDelta).decode
+
+
+def parse_entry(data: bytes) -> Entry:
+    """An entry from its stored JSON."""
+    head = _decode_head(data)
+    return Entry(head.sequence_number, head.type, data)
+
+
+def merge_deltas(entries: list[Entry]) -> list[Entry]:
+    """Join neighbouring text deltas; a joined one carries the last one's sequence number."""
+    merged: list[Entry] = []
+    for event in entries:
+        if merged and event.type == merged[-1].type == "response.output_text.delta":
+            first, second = _decode_delta(merged[-1].data), _decode_delta(event.data)
+            second.delta = first.delta + second.delta
+            second.logprobs = first.logprobs + second.logprobs
+            merged[-1] = entry(second, second.sequence_number)
+        else:
+            merged.append(event)
+    return merged
