@@ -24,6 +24,7 @@ from engine.errors import (
     QueueFull,
     RequestFailed,
 )
+from engine.stats import EngineStats, Histogram, Occupancy, StepTimes
 
 __all__ = [
     "PRIORITIES",
@@ -34,12 +35,15 @@ __all__ = [
     "EngineConfig",
     "EngineError",
     "EngineHealth",
+    "EngineStats",
     "EngineStopped",
     "FinishReason",
+    "Histogram",
     "InvalidRequest",
     "ModelInfo",
     "ModelLoadError",
     "Notice",
+    "Occupancy",
     "Output",
     "OutputStream",
     "PositionLogprobs",
@@ -49,6 +53,7 @@ __all__ = [
     "QueueFull",
     "RequestFailed",
     "SamplingParams",
+    "StepTimes",
     "TokenLogprob",
     "Usage",
 ]

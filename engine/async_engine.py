@@ -30,6 +30,7 @@ from engine.prefix_cache import root_key
 from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.sizing import resolve_sizes
+from engine.stats import EngineStats, StatsCollector, StepTimes
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,8 @@ class Engine:
         self._manager = BlockManager(
             sizes.num_blocks, sizes.num_swap_blocks, self.config.block_size, self.config.enable_prefix_cache
         )
-        self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes))
+        self._stats = StatsCollector(time.monotonic())
+        self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes), self._stats)
         self._runner = ModelRunner(
             loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
         )
@@ -204,6 +206,9 @@ class Engine:
 
     # --- state ---
 
+    def stats(self) -> EngineStats:
+        return self._stats.snapshot(self._scheduler.occupancy(), time.monotonic())
+
     def health(self) -> EngineHealth:
         alive = self._loop_task is not None and not self._loop_task.done()
         busy = alive and self._scheduler.has_work
@@ -232,6 +237,7 @@ class Engine:
         step = self._scheduler.schedule(started)
         for request, notice in step.notices:
             self._tell(request, notice_output(request, notice))
+        scheduled = time.monotonic()
         running = asyncio.get_running_loop().run_in_executor(self._model_thread, self._runner.run, step.plan)
         try:
             result = await asyncio.shield(running)
@@ -249,6 +255,12 @@ class Engine:
         for share in step.shares:
             if share.request.status is Status.FINISHED:
                 self._close(share.request)
+        now = time.monotonic()
+        times = StepTimes(
+            scheduled - started, result.transfer_s, result.model_s, result.sample_s, now - self._progress_at
+        )
+        num_drawn = sum(len(row.draws) for row in step.plan.rows)
+        self._stats.record_step(times, step.num_prefill_tokens, num_drawn, now)
 
     def _tell(self, request: Request, told: Output | RequestFailed) -> None:
         if isinstance(told, RequestFailed):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from engine.block_pool import BlockCounts, BlockPool
 from engine.plan import BlockMove, BlockTransfers
-from engine.prefix_cache import BlockKey, CachedBlock, PartialMatch, PrefixCache, child_key, join_key
+from engine.prefix_cache import CachedBlock, PartialMatch, PrefixCache
 from engine.request import Request, Sequence
 
 
@@ -116,7 +116,7 @@ class BlockManager:
         is_aligned = sequence.num_computed_tokens % self.block_size == 0
         if not is_aligned or num_reusable < sequence.num_computed_tokens + self.block_size:
             return
-        keys = self._keys(request, sequence, num_reusable // self.block_size)
+        keys = request.block_keys(sequence, self.block_size, num_reusable // self.block_size)
         for key in keys[len(sequence.block_table) :]:
             block = self._device_cache.find(key)
             if block is None:
@@ -135,7 +135,7 @@ class BlockManager:
 
     def _match(self, request: Request, sequence: Sequence) -> _Match:
         num_reusable = self._num_reusable_tokens(request)
-        keys = self._keys(request, sequence, num_reusable // self.block_size)
+        keys = request.block_keys(sequence, self.block_size, num_reusable // self.block_size)
         device_blocks: list[int] = []
         cpu_blocks: list[int] = []
         for key in keys:
@@ -148,7 +148,7 @@ class BlockManager:
                 break
             cpu_blocks.append(block)
         num_full = len(device_blocks) + len(cpu_blocks)
-        parent = self._parent_key(request, keys, num_full)
+        parent = request.parent_key(keys, num_full)
         start = num_full * self.block_size
         wanted = sequence.token_ids(start, min(start + self.block_size, num_reusable))
         on_device = self._device_cache.find_partial(parent, wanted, skip=self._filled_this_step)
@@ -205,11 +205,11 @@ class BlockManager:
         num_full = num_computed // self.block_size
         if not self._is_caching or first == num_full:
             return
-        keys = self._keys(request, sequence, num_full)
+        keys = request.block_keys(sequence, self.block_size, num_full)
         for index in range(first, num_full):
             start = index * self.block_size
             tokens = tuple(sequence.token_ids(start, start + self.block_size))
-            content = CachedBlock(self._parent_key(request, keys, index), tokens, keys[index])
+            content = CachedBlock(request.parent_key(keys, index), tokens, keys[index])
             if self._make_findable(sequence.block_table[index], content):
                 self._filled_this_step.add(sequence.block_table[index])
 
@@ -248,8 +248,8 @@ class BlockManager:
             return
         start = sequence.num_computed_tokens - num_tokens
         tokens = tuple(sequence.token_ids(start, sequence.num_computed_tokens))
-        keys = self._keys(request, sequence, start // self.block_size)
-        parent = self._parent_key(request, keys, len(keys))
+        keys = request.block_keys(sequence, self.block_size, start // self.block_size)
+        parent = request.parent_key(keys, len(keys))
         known = self._device_cache.find_partial(parent, tokens, skip=set())
         if known is None or known.num_tokens < num_tokens:
             self._make_findable(block, CachedBlock(parent, tokens, key=None))
@@ -350,25 +350,6 @@ class BlockManager:
             self.device.mark_cached(block)
         return is_new
 
-    # --- keys ---
-
-    def _keys(self, request: Request, sequence: Sequence, num_blocks: int) -> list[BlockKey]:
-        """Keys of the first ``num_blocks`` full blocks."""
-        keys = sequence.block_keys
-        for index in range(len(keys), num_blocks):
-            start = index * self.block_size
-            parent = self._parent_key(request, keys, index)
-            keys.append(child_key(parent, sequence.token_ids(start, start + self.block_size)))
-        return keys[:num_blocks]
-
-    @staticmethod
-    def _parent_key(request: Request, keys: list[BlockKey], index: int) -> BlockKey:
-        if index == 0:
-            return request.public_root if request.num_public_blocks else request.root
-        if index == request.num_public_blocks:
-            return join_key(keys[index - 1], request.root)
-        return keys[index - 1]
-
     # --- the step ---
 
     def take_transfers(self) -> BlockTransfers:
@@ -383,6 +364,13 @@ class BlockManager:
     def counts(self) -> tuple[BlockCounts, BlockCounts]:
         """Blocks by state: device pool, CPU pool."""
         return self.device.counts(), self.cpu.counts()
+
+    def count_filled_slots(self, sequence: Sequence, filled: dict[int, int]) -> None:
+        """Note for each of a sequence's blocks how many of its slots hold a token; shared blocks stand once."""
+        remaining = sequence.num_computed_tokens
+        for block in sequence.block_table:
+            filled[block] = max(filled.get(block, 0), min(remaining, self.block_size))
+            remaining -= self.block_size
 
     def check(self, requests: Iterable[Request]) -> None:
         """Assert that both pools account for every block of every table (invariant 1)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.api import Notice, Output, PositionLogprobs, merge_outputs
+from engine.beam import BeamSearch, Hypothesis
 from engine.plan import Drawn
 from engine.request import Request, Sequence
 
@@ -65,6 +66,37 @@ def ranked_outputs(request: Request) -> list[Output]:
         replace(merge_outputs(sequence.held_outputs), index=index, usage=usage)
         for index, sequence in enumerate(best[: request.params.n])
     ]
+
+
+def beam_outputs(request: Request, beam: BeamSearch) -> list[Output]:
+    """The best ``n`` finished beams, best first, each told whole."""
+    hypotheses = beam.hypotheses()
+    request.num_output_tokens = sum(len(hypothesis.token_ids) for hypothesis in hypotheses)
+    return [
+        Output(
+            index=index,
+            token_ids=hypothesis.token_ids,
+            text=_text_of(request, hypothesis),
+            finish_reason=hypothesis.finish_reason,
+            usage=request.usage(),
+            stop_reason=hypothesis.stop_reason,
+            prompt_logprobs=_take_prompt_logprobs(request),
+            score=hypothesis.score,
+        )
+        for index, hypothesis in enumerate(hypotheses)
+    ]
+
+
+def _text_of(request: Request, hypothesis: Hypothesis) -> str:
+    token_ids = hypothesis.token_ids
+    if token_ids[-1] in request.stop_token_ids:
+        token_ids = token_ids[:-1]
+    detokenizer = request.new_detokenizer()
+    text = "".join(
+        detokenizer.push(token_id, may_stop=number >= request.params.min_tokens)
+        for number, token_id in enumerate(token_ids, 1)
+    )
+    return text + detokenizer.finish()
 
 
 def notice_output(request: Request, notice: Notice) -> Output:

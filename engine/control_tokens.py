@@ -141,6 +141,7 @@ class _Strings:
         self._heads = {text[:size] for text in ordered for size in range(1, len(text))}
         self._tails = {text[size:] for text in ordered for size in range(1, len(text))}
         self._max_len = max(map(len, ordered), default=1)
+        self._all = "\0".join(ordered)
 
     def starts_in(self, text: str) -> Iterator[int]:
         """Positions to break so that neither the text nor the text within any surroundings holds a control string."""
@@ -154,8 +155,12 @@ class _Strings:
             yield from (end - size for size in sizes if text[end - size : end] in self._heads)
         for first in {0, len(text) - len(text.lstrip())}:
             sizes = range(1, min(self._max_len, len(text) - first + 1))
-            if any(text[first : first + size] in self._tails for size in sizes):
+            if any(text[first : first + size] in self._tails for size in sizes) or self._holds(text[first:].rstrip()):
                 yield first
+
+    def _holds(self, text: str) -> bool:
+        """Whether one of the strings holds all of the text, so that both sides together could complete it."""
+        return 0 < len(text) < self._max_len and text in self._all
 
 
 def _is_written(text: str, template: str | None) -> bool:

@@ -16,8 +16,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from engine.api import FinishReason, Output, PositionLogprobs, Priority, SamplingParams, Usage
+from engine.beam import BeamSearch
 from engine.detokenizer import Detokenizer
-from engine.prefix_cache import BlockKey, root_key
+from engine.prefix_cache import BlockKey, child_key, join_key, root_key
 
 EMPTY_ROOT = root_key("", b"")
 
@@ -125,7 +126,8 @@ class Request:
         self.public_root = root
         self.num_public_blocks = 0
         self.max_tokens = max_tokens
-        self.stop_token_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else tokens.eos_ids)
+        eos_ids = frozenset() if params.ignore_eos else tokens.eos_ids
+        self.stop_token_ids = eos_ids.union(params.stop_token_ids)
         self.arrival = 0
         self.level = 0
         self.status = Status.WAITING
@@ -135,22 +137,29 @@ class Request:
         self.arrived_at = 0.0
         self.last_token_at: float | None = None
         self._vocabulary = tokens.vocabulary
-        self.sequences = [self._new_sequence(0)]
+        self.sequences = [self.new_sequence(0)]
         self.finished_sequences: list[Sequence] = []
         self.is_expanded = params.num_sequences == 1
         self.is_forked = False
+        self.beam: BeamSearch | None = None
+        if params.use_beam_search:
+            self.beam = BeamSearch(
+                params, max_tokens=max_tokens, eos_token_ids=eos_ids, detokenizer=self.new_detokenizer()
+            )
         self.prompt_logprobs: list[PositionLogprobs | None] = []
         self.num_output_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
 
-    def _new_sequence(self, index: int) -> Sequence:
-        detokenizer = Detokenizer(self._vocabulary, self.params.stop)
-        return Sequence(index, self.prompt_token_ids, detokenizer)
+    def new_detokenizer(self) -> Detokenizer:
+        return Detokenizer(self._vocabulary, self.params.stop)
+
+    def new_sequence(self, index: int) -> Sequence:
+        return Sequence(index, self.prompt_token_ids, self.new_detokenizer())
 
     def expand(self) -> None:
         """Make the other sequences; they have computed nothing yet."""
-        self.sequences += [self._new_sequence(index) for index in range(1, self.params.num_sequences)]
+        self.sequences += [self.new_sequence(index) for index in range(1, self.params.num_sequences)]
         self.is_expanded = True
 
     @property
@@ -183,6 +192,22 @@ class Request:
     def num_computable_tokens(self, sequence: Sequence) -> int:
         """Tokens that the sequence may compute now: all known, or the prompt while others wait to fork from it."""
         return self.num_prompt_tokens if self.is_sharing_prompt else sequence.num_tokens
+
+    def block_keys(self, sequence: Sequence, block_size: int, num_blocks: int) -> list[BlockKey]:
+        """Prefix-cache keys of the first ``num_blocks`` full blocks of a sequence."""
+        keys = sequence.block_keys
+        for index in range(len(keys), num_blocks):
+            start = index * block_size
+            keys.append(child_key(self.parent_key(keys, index), sequence.token_ids(start, start + block_size)))
+        return keys[:num_blocks]
+
+    def parent_key(self, keys: list[BlockKey], index: int) -> BlockKey:
+        """What block ``index`` continues."""
+        if index == 0:
+            return self.public_root if self.num_public_blocks else self.root
+        if index == self.num_public_blocks:
+            return join_key(keys[index - 1], self.root)
+        return keys[index - 1]
 
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.api import PositionLogprobs, SamplingParams, TokenLogprob
+from engine.api import PositionLogprobs, TokenLogprob
 from engine.logit_processors import is_plain, process_logits
 from engine.plan import Draw, Drawn
 from engine.randomness import sequence_seed, uniform
@@ -263,13 +263,8 @@ def _to_tensor(values: Sequence[object], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float64, device=like.device)
 
 
-def wants_logprob(params: SamplingParams) -> bool:
-    """Whether the drawn token's log-probability matters: to the caller, or to choose the best of several sequences."""
-    return params.logprobs is not None or params.num_sequences > params.n
-
-
 def _add_logprobs(logits: Tensor, draws: Sequence[Draw], drawn: dict[int, Drawn]) -> None:
-    rows = [row for row, draw in enumerate(draws) if not draw.num_candidates and wants_logprob(draw.params)]
+    rows = [row for row, draw in enumerate(draws) if not draw.num_candidates and draw.params.needs_logprob]
     if not rows:
         return
     counts = [draws[row].params.logprobs or 0 for row in rows]

@@ -1,18 +1,23 @@
 """What the engine has done and holds: counters and histograms fed by the loop, and snapshots of them for everyone else.
 
-Feeding costs O(1) per step and per token. What can be counted when asked (blocks, queues, slots) is not tracked here
-but handed in with the question.
+Feeding costs O(1) per step and per token. Blocks, slots and queues are counted when somebody asks.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from engine.api import Priority
+from engine.api import PRIORITIES, Output, Priority
+from engine.block_manager import BlockManager
 from engine.block_pool import BlockCounts
+from engine.plan import StepResult
+from engine.request import Request
+from engine.scheduler import PreemptionCounts, Scheduler
+from engine.step import Step
 
 FIRST_TOKEN_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 INTER_TOKEN_BOUNDS_S = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -39,7 +44,7 @@ class Occupancy:
         blocks, swap_blocks: by state, on the device and in the CPU pool.
         num_slots_allocated: slots of the blocks in the block tables of running sequences, shared blocks counted once.
         num_slots_filled: those of them that hold a token.
-        num_running, num_waiting: requests by class.
+        num_running, num_waiting: requests by class; preempted ones wait.
     """
 
     blocks: BlockCounts
@@ -80,11 +85,11 @@ class EngineStats:
 
     Attributes:
         times: all steps' together.
-        num_prompt_tokens: of admitted requests; ``num_cached_tokens`` of them were found in the prefix cache.
+        num_prompt_tokens: of requests that have begun to answer; ``num_cached_tokens`` of them were cached.
         num_output_tokens: tokens drawn.
         prompt_tokens_per_s, output_tokens_per_s: computed and drawn, over the last ``RATE_WINDOW_S`` seconds.
         time_to_first_token_s: from submission.
-        inter_token_s: between tokens of a request.
+        inter_token_s: between steps that brought a request new tokens.
     """
 
     occupancy: Occupancy
@@ -95,8 +100,7 @@ class EngineStats:
     num_output_tokens: int
     prompt_tokens_per_s: float
     output_tokens_per_s: float
-    num_swap_preemptions: int
-    num_recompute_preemptions: int
+    preemptions: PreemptionCounts
     time_to_first_token_s: Histogram
     inter_token_s: Histogram
 
@@ -106,8 +110,8 @@ class EngineStats:
         return self.num_cached_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
 
 
-class StatsCollector:
-    """Counts what happens. All methods are for the engine loop; ``now`` is a monotonic clock in seconds."""
+class StatsRecorder:
+    """Counts what happens, for the engine loop. Times are of one monotonic clock, in seconds."""
 
     def __init__(self, started_at: float) -> None:
         self._started_at = started_at
@@ -116,39 +120,37 @@ class StatsCollector:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
         self._num_output_tokens = 0
-        self._num_preemptions = {"swap": 0, "recompute": 0}
         self._computed = _Rate()
         self._drawn = _Rate()
         self._first_token = _Buckets(FIRST_TOKEN_BOUNDS_S)
         self._inter_token = _Buckets(INTER_TOKEN_BOUNDS_S)
 
-    def record_prompt(self, num_tokens: int, num_cached: int) -> None:
-        """A request has been admitted for the first time, with so much of its prompt found in the cache."""
-        self._num_prompt_tokens += num_tokens
-        self._num_cached_tokens += num_cached
-
-    def record_step(self, times: StepTimes, num_prompt_tokens: int, num_output_tokens: int, now: float) -> None:
-        """A step has computed so many prompt tokens and drawn so many output tokens."""
+    def record_step(self, step: Step, result: StepResult, schedule_s: float, apply_s: float, now: float) -> None:
         self._num_steps += 1
+        times = StepTimes(schedule_s, result.transfer_s, result.model_s, result.sample_s, apply_s)
         for i, seconds in enumerate(times):
             self._times[i] += seconds
-        self._num_output_tokens += num_output_tokens
-        self._computed.add(num_prompt_tokens, now)
-        self._drawn.add(num_output_tokens, now)
+        num_drawn = sum(map(len, result.drawn))
+        self._num_output_tokens += num_drawn
+        self._computed.add(step.num_prefill_tokens, now)
+        self._drawn.add(num_drawn, now)
 
-    def record_preemption(self, way: Literal["swap", "recompute"]) -> None:
-        self._num_preemptions[way] += 1
+    def record_output(self, request: Request, output: Output, now: float) -> None:
+        """A request is told something. Outputs of several sequences in one step count as one."""
+        if not output.token_ids:
+            return
+        if request.last_token_at is None:
+            self._first_token.add(now - request.arrived_at)
+            self._num_prompt_tokens += request.num_prompt_tokens
+            self._num_cached_tokens += request.num_cached_tokens
+        elif now > request.last_token_at:
+            self._inter_token.add(now - request.last_token_at)
+        request.last_token_at = now
 
-    def record_first_token(self, waited_s: float) -> None:
-        self._first_token.add(waited_s)
-
-    def record_inter_token(self, gap_s: float) -> None:
-        self._inter_token.add(gap_s)
-
-    def snapshot(self, occupancy: Occupancy, now: float) -> EngineStats:
+    def snapshot(self, scheduler: Scheduler, manager: BlockManager, now: float) -> EngineStats:
         age_s = now - self._started_at
         return EngineStats(
-            occupancy=occupancy,
+            occupancy=_occupancy(scheduler, manager),
             num_steps=self._num_steps,
             times=StepTimes(*self._times),
             num_prompt_tokens=self._num_prompt_tokens,
@@ -156,11 +158,34 @@ class StatsCollector:
             num_output_tokens=self._num_output_tokens,
             prompt_tokens_per_s=self._computed.per_s(now, age_s),
             output_tokens_per_s=self._drawn.per_s(now, age_s),
-            num_swap_preemptions=self._num_preemptions["swap"],
-            num_recompute_preemptions=self._num_preemptions["recompute"],
+            preemptions=replace(scheduler.preemptions),
             time_to_first_token_s=self._first_token.histogram(),
             inter_token_s=self._inter_token.histogram(),
         )
+
+
+def _occupancy(scheduler: Scheduler, manager: BlockManager) -> Occupancy:
+    blocks, swap_blocks = manager.counts()
+    num_allocated = blocks.held * manager.block_size
+    sequences = (sequence for request in scheduler.running for sequence in request.sequences if sequence.block_table)
+    # Only the last block of a table has empty slots; forks may share it.
+    num_empty = {
+        sequence.block_table[-1]: max(0, len(sequence.block_table) * manager.block_size - sequence.num_tokens)
+        for sequence in sequences
+    }
+    return Occupancy(
+        blocks=blocks,
+        swap_blocks=swap_blocks,
+        num_slots_allocated=num_allocated,
+        num_slots_filled=num_allocated - sum(num_empty.values()),
+        num_running=_by_class(scheduler.running),
+        num_waiting=_by_class(scheduler.waiting),
+    )
+
+
+def _by_class(requests: Iterable[Request]) -> dict[Priority, int]:
+    counts = Counter(request.priority for request in requests)
+    return {priority: counts[priority] for priority in PRIORITIES}
 
 
 class _Buckets:

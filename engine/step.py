@@ -60,6 +60,8 @@ def _draws(request: Request, sequence: Sequence, end: int) -> tuple[Draw, ...]:
     """Tokens are drawn where all that is known has been computed; at the end of a first prompt, for all sequences."""
     if end < sequence.num_tokens:
         return ()
+    if request.beam is not None:
+        return (_draw(request, sequence, sequence.index, request.beam.num_candidates),)
     if request.is_expanded:
         return (_draw(request, sequence, sequence.index, 0),)
     return tuple(_draw(request, sequence, index, 0) for index in range(request.num_sequences))

@@ -53,6 +53,7 @@ def test_a_partly_equal_block_is_copied_and_the_original_stays() -> None:
     first = make_request(list(range(16)))
     assert manager.admit(first, 0, 0)
     compute(manager, memory, first, 16)
+    manager.release(first, first.sequences[0])
     second = make_request([*range(12), 99, 98, 97])
     assert manager.admit(second, 0, 0)
     assert second.num_cached_tokens == 12

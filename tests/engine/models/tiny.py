@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.batch import build_input
 from engine.config import EngineConfig
 from engine.loading import LoadedModel, load_model
 from engine.plan import PlannedRow
-from engine.vocabulary import BYTE_CHARACTERS
 from kernels import KVCache
+from tests.engine.tiny_tokenizers import byte_tokenizer
 
 VOCAB_SIZE = 320
 BLOCK_SIZE = 8
@@ -32,19 +31,6 @@ SHAPE = {
     "eos_token_id": 1,
     "pad_token_id": 1,
 }
-SPECIAL_TOKENS = ("<|begin|>", "<|end|>")
-
-
-def byte_tokenizer(**settings: Any) -> PreTrainedTokenizerFast:
-    """One token for each byte, after two special ones."""
-    characters = sorted(BYTE_CHARACTERS, key=BYTE_CHARACTERS.__getitem__)
-    vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *characters])}
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
-    begin, end = SPECIAL_TOKENS
-    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=begin, eos_token=end, **settings)
 
 
 def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:

@@ -57,6 +57,13 @@ describe("mergeItems", () => {
     expect(shown()).toEqual(["u1", "live"]);
   });
 
+  it("keeps an answer that streams in before the list has it, with its question", () => {
+    mergeItems(tree, conversation.slice(0, 2));
+    mergeItems(tree, [...conversation.slice(0, 3), item("a2", "u2", "", { status: "in_progress" })]);
+    mergeItems(tree, conversation.slice(0, 2));
+    expect(visiblePath(tree).map(({ id }) => id)).toEqual(["u1", "a1", "u2", "a2"]);
+  });
+
   it("follows a child that moved because its parent was deleted", () => {
     mergeItems(tree, conversation);
     mergeItems(tree, [item("u1", null), item("a1", "u1"), item("a2", "a1")]);

@@ -98,8 +98,8 @@ export function findById(tree: Tree, id: string): Message | undefined {
 /**
  * Takes over what the server holds: `items` are all of a conversation's, oldest first.
  *
- * Messages of this page that the server does not have yet stay; those it has no longer go. A message that streams
- * in keeps its text, for its events know more than the list.
+ * Messages of this page that the server does not have yet stay; those it has no longer go. An answer that streams in
+ * stays and keeps its text, for its events know more than the list.
  */
 export function mergeItems(tree: Tree, items: Item[]): void {
   const keyOf = new Map<string, string>();
@@ -110,8 +110,21 @@ export function mergeItems(tree: Tree, items: Item[]): void {
     if (!known || !isRunning(known)) tree.messages[key] = { ...known, ...messageOf(item, key, keyOf) };
   }
   for (const message of Object.values(tree.messages)) {
-    if (message.id !== null && !keyOf.has(message.id)) removeBranch(tree, message);
+    const isGone = message.id !== null && !keyOf.has(message.id);
+    if (isGone && !isRunningBelow(tree, message)) removeBranch(tree, message);
   }
+}
+
+/** What streams is written to the store a little later: until then a list of items may lack it. */
+function isRunningBelow(tree: Tree, message: Message): boolean {
+  return Object.values(tree.messages).filter(isRunning).some((answer) => isAncestor(tree, message, answer));
+}
+
+function isAncestor(tree: Tree, ancestor: Message, message: Message | undefined): boolean {
+  for (let current = message; current; current = tree.messages[current.parent ?? ""]) {
+    if (current.key === ancestor.key) return true;
+  }
+  return false;
 }
 
 function messageOf(item: Item, key: string, keyOf: Map<string, string>): Message {
