@@ -51,17 +51,29 @@ constexpr int GROUP = LANES == 16 ? 6 : 4;
 constexpr int COLUMNS = LANES == 16 ? 4 : 2;
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
-// sums[r][c] += row r times column c: the one inner loop, for scores and for values.
-// A row is `depth` lanes; a column is `depth` vectors, column_stride lanes apart.
+// `depth` vectors one below the other, `stride` lanes apart.
+struct Column {
+    const Lane* first;
+    int stride;
+
+    const Lane* operator[](int i) const { return first + int64_t(i) * stride; }
+};
+
+// sums[r][c] += row r times column c: the one inner loop, for scores and for values. A row is `depth` lanes.
+// Memory is slower than arithmetic, and blocks lie scattered: with each vector that is used, one that will be used next
+// is asked for.
 template <class T, int R, int C>
 inline __attribute__((always_inline)) void multiply(Floats (&sums)[R][C], const Lane* rows, int row_stride,
-                                                    const Lane* const (&columns)[C], int column_stride, int depth) {
+                                                    const Column (&columns)[C], const Column (&ahead)[C], int depth) {
     for (int i = 0; i < depth; ++i) {
-        Lanes column[C];
-        for (int c = 0; c < C; ++c) column[c] = load_lanes(columns[c] + i * column_stride);
+        Lanes vectors[C];
+        for (int c = 0; c < C; ++c) {
+            vectors[c] = load_lanes(columns[c][i]);
+            __builtin_prefetch(ahead[c][i]);
+        }
         for (int r = 0; r < R; ++r) {
             const Lanes number = broadcast(rows[r * row_stride + i]);
-            for (int c = 0; c < C; ++c) sums[r][c] = dot<T>(sums[r][c], number, column[c]);
+            for (int c = 0; c < C; ++c) sums[r][c] = dot<T>(sums[r][c], number, vectors[c]);
         }
     }
 }
@@ -77,14 +89,12 @@ struct Weight {
     float sum = 0.0f;
 };
 
-// Where the tokens of a tile lie. A vector's worth of tokens is always within one block.
+// Where the tokens of a tile lie. A vector's worth of tokens is always within one block; pointers past the last token
+// repeat the last.
 struct Tile {
     int num_tokens;
     const Lane* keys[MAX_VECTORS];
     const Lane* values[MAX_VECTORS];
-    // The last lanes of values, where their second half lies past the context: that half is zero here, since a slot
-    // may hold anything, even NaN, before it is written.
-    Lane last_values[MAX_HEAD_DIM];
 
     int num_vectors() const { return (num_tokens + LANES - 1) / LANES; }
 };
@@ -105,10 +115,11 @@ class Attention {
     Status run() {
         if (!lengths_fit()) return BAD_LENGTHS;
         const std::vector<Item> items = make_items();
-        if (items.size() < size_t(4) * call.num_threads) {
+        const bool split = items.size() < size_t(4) * call.num_threads;
+        if (split) {
             run_split(items);
         } else {
-            run_whole(items);
+            run_jobs(items, [this](size_t i, const Item& item, Rows& rows) { write_output(item, rows); });
         }
         return block_ids_fit ? OK : BAD_BLOCK;
     }
@@ -151,52 +162,57 @@ class Attention {
         return items;
     }
 
-    // Enough items for all threads: one thread takes all tiles of an item.
-    void run_whole(const std::vector<Item>& items) {
-#pragma omp parallel num_threads(call.num_threads)
-        {
-            std::vector<T> queries(size_t(max_rows()) * call.head_dim);
-            Rows rows(max_rows(), call.head_dim);
-#pragma omp for schedule(dynamic, 1)
-            for (size_t i = 0; i < items.size(); ++i) {
-                rows.clear();
-                load_queries(items[i], queries.data());
-                for (int tile = items[i].begin_tile; tile < items[i].end_tile; ++tile)
-                    attend_tile(items[i], tile, queries.data(), rows);
-                write_output(items[i], rows);
+    // Few items: threads share the tiles of an item, which are merged at the end, in the order of a single thread.
+    void run_split(const std::vector<Item>& items) {
+        std::vector<Item> parts;
+        for (const Item& item : items)
+            for (int tile = item.begin_tile; tile < item.end_tile; ++tile) {
+                parts.push_back(item);
+                parts.back().begin_tile = tile;
+                parts.back().end_tile = tile + 1;
             }
+        std::vector<Rows> results(parts.size(), Rows(0, 0));
+        run_jobs(parts, [&results](size_t i, const Item&, Rows& rows) { std::swap(results[i], rows); });
+        size_t i = 0;
+        for (const Item& item : items) {
+            Rows& total = results[i++];
+            for (int tile = item.begin_tile + 1; tile < item.end_tile; ++tile, ++i)
+                for (int r = 0; r < item.count * group; ++r)
+                    merge(results[i].weights[r], &results[i].values[r * call.head_dim], total, r);
+            write_output(item, total);
         }
     }
 
-    // Few items: threads share the tiles of an item, which are merged at the end, in the same order.
-    void run_split(const std::vector<Item>& items) {
-        struct Part {
-            const Item* item;
-            int tile;
-        };
-        std::vector<Part> parts;
-        for (const Item& item : items)
-            for (int tile = item.begin_tile; tile < item.end_tile; ++tile) parts.push_back({&item, tile});
-        std::vector<Rows> results;
-        for (const Part& part : parts) results.emplace_back(part.item->count * group, call.head_dim);
+    // Threads take items in turn, each one ahead of its work so that it knows which memory it will need next.
+    template <class Finish>
+    void run_jobs(const std::vector<Item>& items, Finish finish) {
+        std::atomic<size_t> untaken{0};
 #pragma omp parallel num_threads(call.num_threads)
         {
             std::vector<T> queries(size_t(max_rows()) * call.head_dim);
-#pragma omp for schedule(dynamic, 1)
-            for (size_t i = 0; i < parts.size(); ++i) {
-                load_queries(*parts[i].item, queries.data());
-                attend_tile(*parts[i].item, parts[i].tile, queries.data(), results[i]);
+            Tile tiles[2];
+            Tile *here = &tiles[0], *ahead = &tiles[1];
+            size_t current = untaken++;
+            if (current < items.size()) locate(items[current], items[current].begin_tile, *here);
+            while (current < items.size()) {
+                const Item& item = items[current];
+                const size_t following = untaken++;
+                Rows rows(item.count * group, call.head_dim);
+                load_queries(item, queries.data());
+                for (int tile = item.begin_tile; tile < item.end_tile; ++tile) {
+                    const bool last = tile + 1 == item.end_tile;
+                    if (!last) {
+                        locate(item, tile + 1, *ahead);
+                    } else if (following < items.size()) {
+                        locate(items[following], items[following].begin_tile, *ahead);
+                    }
+                    const bool any_ahead = !last || following < items.size();
+                    attend_tile(item, tile, *here, any_ahead ? *ahead : *here, queries.data(), rows);
+                    std::swap(here, ahead);
+                }
+                finish(current, item, rows);
+                current = following;
             }
-        }
-        for (size_t i = 0; i < parts.size(); ++i) {
-            const Item& item = *parts[i].item;
-            Rows& total = results[i];
-            for (int tile = item.begin_tile + 1; tile < item.end_tile; ++tile) {
-                const Rows& next = results[++i];
-                for (int r = 0; r < item.count * group; ++r)
-                    merge(next.weights[r], &next.values[r * call.head_dim], total, r);
-            }
-            write_output(item, total);
         }
     }
 
@@ -221,16 +237,14 @@ class Attention {
         }
     }
 
-    void attend_tile(const Item& item, int tile_number, const T* queries, Rows& rows) {
-        const int start = tile_number * TILE;
-        Tile tile;
-        if (!locate(item, start, tile)) return;
+    void attend_tile(const Item& item, int number, const Tile& tile, const Tile& ahead, const T* queries,
+                     Rows& rows) const {
         const int num_rows = item.count * group;
         for (int first = 0; first < num_rows; first += GROUP) {
             const int size = std::min(GROUP, num_rows - first);
             Span spans[GROUP];
-            for (int r = 0; r < size; ++r) spans[r] = visible(item, (first + r) / group, start);
-            if (spans[size - 1].end > 0) attend_rows<GROUP>(size, tile, queries, spans, first, rows);
+            for (int r = 0; r < size; ++r) spans[r] = visible(item, (first + r) / group, number * TILE);
+            if (spans[size - 1].end > 0) attend_rows<GROUP>(size, tile, ahead, queries, spans, first, rows);
         }
     }
 
@@ -240,41 +254,41 @@ class Attention {
         return {begin - tile_start, position + 1 - tile_start};
     }
 
-    bool locate(const Item& item, int start, Tile& tile) {
+    // A block id that is out of range leaves the tile empty.
+    void locate(const Item& item, int number, Tile& tile) {
         const int64_t region = int64_t(call.block_size) * head_lanes;
         const Lane* layer = static_cast<const Lane*>(call.layer) + 2 * region * item.kv_head;
         const int32_t* table = call.block_tables + item.row * call.table_width;
+        const int start = number * TILE;
         tile.num_tokens = std::min(TILE, item.first_position + item.count - start);
+        std::fill(tile.keys, tile.keys + MAX_VECTORS, layer);
+        std::fill(tile.values, tile.values + MAX_VECTORS, layer);
         for (int v = 0; v < tile.num_vectors(); ++v) {
             const int position = start + v * LANES, offset = position % call.block_size;
             const int32_t block = table[position / call.block_size];
             if (block < 0 || block >= call.num_blocks) {
                 block_ids_fit = false;
-                return false;
+                tile.num_tokens = 0;
+                return;
             }
-            tile.keys[v] = layer + block * (call.block_stride / WIDTH<T>) + offset;
-            tile.values[v] = tile.keys[v] - offset + region + offset / WIDTH<T> * call.head_dim;
+            const Lane* keys = layer + block * (call.block_stride / WIDTH<T>);
+            tile.keys[v] = keys + offset;
+            tile.values[v] = keys + region + offset / WIDTH<T> * call.head_dim;
         }
-        // Scores are computed COLUMNS vectors at a time; those past the end are masked.
-        for (int v = tile.num_vectors(); v % COLUMNS; ++v) tile.keys[v] = tile.keys[v - 1];
-        if (tile.num_tokens % WIDTH<T>) {
-            const Lane* last = tile.values[tile.num_vectors() - 1] + tile.num_tokens % LANES / WIDTH<T> * call.head_dim;
-            for (int d = 0; d < call.head_dim; ++d) tile.last_values[d] = last[d] & 0xFFFF;
-        }
-        return true;
     }
 
     // Calls attend() with the number of rows as a constant.
     template <int R>
-    void attend_rows(int size, const Tile& tile, const T* queries, const Span* spans, int first, Rows& rows) const {
+    void attend_rows(int size, const Tile& tile, const Tile& ahead, const T* queries, const Span* spans, int first,
+                     Rows& rows) const {
         if constexpr (R > 1) {
-            if (size < R) return attend_rows<R - 1>(size, tile, queries, spans, first, rows);
+            if (size < R) return attend_rows<R - 1>(size, tile, ahead, queries, spans, first, rows);
         }
-        attend<R>(tile, queries + first * call.head_dim, spans, first, rows);
+        attend<R>(tile, ahead, queries + first * call.head_dim, spans, first, rows);
     }
 
     template <int R>
-    void attend(const Tile& tile, const T* queries, const Span* spans, int first, Rows& rows) const {
+    void attend(const Tile& tile, const Tile& ahead, const T* queries, const Span* spans, int first, Rows& rows) const {
         alignas(64) float scores[R * TILE];
         alignas(64) T probabilities[R * TILE];
         alignas(64) float values[R * MAX_HEAD_DIM];
@@ -284,18 +298,21 @@ class Attention {
             weights[r] = softmax(scores + r * TILE, probabilities + r * TILE, tile.num_vectors(), spans[r]);
         int d = 0;
         for (; d + COLUMNS * LANES <= call.head_dim; d += COLUMNS * LANES)
-            weigh<R, COLUMNS>(tile, probabilities, d, values);
-        for (; d < call.head_dim; d += LANES) weigh<R, 1>(tile, probabilities, d, values);
+            weigh<R, COLUMNS>(tile, ahead, probabilities, d, values);
+        for (; d < call.head_dim; d += LANES) weigh<R, 1>(tile, ahead, probabilities, d, values);
         for (int r = 0; r < R; ++r) merge(weights[r], values + r * call.head_dim, rows, first + r);
     }
 
+    // scores[r, token] of COLUMNS vectors of tokens; those past the end of the tile will be masked.
     template <int R>
     void score(const Tile& tile, const T* queries, int vector, float* scores) const {
         Floats sums[R][COLUMNS] = {};
-        const Lane* columns[COLUMNS];
-        for (int c = 0; c < COLUMNS; ++c) columns[c] = tile.keys[vector + c];
-        const Lane* rows = reinterpret_cast<const Lane*>(queries);
-        multiply<T, R, COLUMNS>(sums, rows, head_lanes, columns, call.block_size, head_lanes);
+        Column columns[COLUMNS], ahead[COLUMNS];
+        for (int c = 0; c < COLUMNS; ++c) {
+            columns[c] = {tile.keys[vector + c], call.block_size};
+            ahead[c] = {tile.values[vector + c], LANES};
+        }
+        multiply<T>(sums, reinterpret_cast<const Lane*>(queries), head_lanes, columns, ahead, head_lanes);
         for (int r = 0; r < R; ++r)
             for (int c = 0; c < COLUMNS; ++c) store(scores + r * TILE + (vector + c) * LANES, sums[r][c]);
     }
@@ -325,19 +342,26 @@ class Attention {
 
     // values[r, d .. d + C * LANES] of one tile, [R, head_dim].
     template <int R, int C>
-    void weigh(const Tile& tile, const T* probabilities, int d, float* values) const {
+    void weigh(const Tile& tile, const Tile& next, const T* probabilities, int d, float* values) const {
+        constexpr int DEPTH = LANES / WIDTH<T>;
         Floats sums[R][C] = {};
-        const Lane* columns[C];
+        Column columns[C], ahead[C];
         const Lane* rows = reinterpret_cast<const Lane*>(probabilities);
-        int lane = 0;
-        for (const int whole = tile.num_tokens / WIDTH<T>; lane < whole; lane += LANES / WIDTH<T>) {
-            for (int c = 0; c < C; ++c) columns[c] = tile.values[lane * WIDTH<T> / LANES] + d + c * LANES;
-            const int depth = std::min(LANES / WIDTH<T>, whole - lane);
-            multiply<T, R, C>(sums, rows + lane, TILE / WIDTH<T>, columns, call.head_dim, depth);
+        const int whole = tile.num_tokens / WIDTH<T>;
+        for (int v = 0; v * DEPTH < whole; ++v) {
+            for (int c = 0; c < C; ++c) {
+                columns[c] = {tile.values[v] + d + c * LANES, call.head_dim};
+                ahead[c] = {next.keys[v] + (d / LANES + c) * call.block_size, call.head_dim / LANES * call.block_size};
+            }
+            multiply<T>(sums, rows + v * DEPTH, TILE / WIDTH<T>, columns, ahead, std::min(DEPTH, whole - v * DEPTH));
         }
+        // Half of the last lanes may lie past the context, in a slot that may hold anything, even NaN: it is cleared.
         if (tile.num_tokens % WIDTH<T>) {
-            for (int c = 0; c < C; ++c) columns[c] = tile.last_values + d + c * LANES;
-            multiply<T, R, C>(sums, rows + tile.num_tokens / WIDTH<T>, TILE / WIDTH<T>, columns, 0, 1);
+            const Lane* last = tile.values[tile.num_vectors() - 1] + whole % DEPTH * call.head_dim + d;
+            for (int c = 0; c < C; ++c)
+                for (int r = 0; r < R; ++r)
+                    sums[r][c] = dot<T>(sums[r][c], broadcast(rows[r * TILE / WIDTH<T> + whole]),
+                                        load_lanes(last + c * LANES) & 0xFFFF);
         }
         for (int r = 0; r < R; ++r)
             for (int c = 0; c < C; ++c) store(values + r * call.head_dim + d + c * LANES, sums[r][c]);
