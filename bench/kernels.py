@@ -2,8 +2,8 @@
 
     python -m bench.kernels [--device cpu] [--backend best]
 
-Heads and layers are SmolLM2-135M's. A measurement runs through all layers of several batches, more memory than any cache
-of the processor holds. Copy bandwidth counts bytes read plus bytes written; attention only reads.
+Heads and layers are those of SmolLM2-135M. A measurement runs through all layers of several batches, more memory than
+any cache of the processor holds. Copy bandwidth counts bytes read plus bytes written; attention only reads.
 """
 
 from __future__ import annotations
