@@ -14,10 +14,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
 from kernels import AttentionBatch, CacheLayout, KVCache, paged_attention, reference
+from kernels.backends import backend_for
 from kernels.contract import Backend
 
 NUM_HEADS = 9
@@ -39,15 +41,31 @@ def main() -> None:
     for num_rows in arguments.rows:
         for context_len in arguments.contexts:
             copy_bytes_per_s = measure_copy(arguments.device)
-            figures = measure_decode(layout, num_rows, context_len, arguments.device, backend)
-            figures["copy_gb_per_s"] = round(copy_bytes_per_s / 1e9, 2)
-            figures["share_of_copy"] = round(figures["gb_per_s"] * 1e9 / copy_bytes_per_s, 3)
-            print(json.dumps({"dtype": arguments.dtype, "device": arguments.device, **figures}), flush=True)
+            decode = measure_decode(layout, num_rows, context_len, arguments.device, backend)
+            line = {
+                "device": arguments.device,
+                "backend": (backend or backend_for(torch.device(arguments.device).type, layout)).name,
+                "dtype": arguments.dtype,
+                "rows": num_rows,
+                "context": context_len,
+                "layer_us": round(decode.layer_s * 1e6, 1),
+                "gb_per_s": round(decode.bytes_per_s / 1e9, 2),
+                "copy_gb_per_s": round(copy_bytes_per_s / 1e9, 2),
+                "share_of_copy": round(decode.bytes_per_s / copy_bytes_per_s, 3),
+            }
+            print(json.dumps(line), flush=True)
+
+
+class Decode(NamedTuple):
+    """One layer's attention: its time and how fast it read keys and values."""
+
+    layer_s: float
+    bytes_per_s: float
 
 
 def measure_decode(
     layout: CacheLayout, num_rows: int, context_len: int, device: str, backend: Backend | None
-) -> dict[str, float | int | str]:
+) -> Decode:
     """Median time of one layer's attention when each row computes one token."""
     blocks_per_row = math.ceil(context_len / layout.block_size)
     step_bytes = num_rows * context_len * layout.block_bytes // layout.block_size
@@ -64,13 +82,7 @@ def measure_decode(
                 paged_attention(query, cache, layer, batch, scale=layout.head_dim**-0.5)
 
     layer_s = measure(sweep, device) / (num_batches * layout.num_layers)
-    return {
-        "backend": cache.backend.name,
-        "rows": num_rows,
-        "context": context_len,
-        "layer_us": round(layer_s * 1e6, 1),
-        "gb_per_s": round(step_bytes / layout.num_layers / layer_s / 1e9, 2),
-    }
+    return Decode(layer_s, step_bytes / layout.num_layers / layer_s)
 
 
 def decode_batch(block_tables: torch.Tensor, context_len: int) -> AttentionBatch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,6 +62,8 @@ class KVCache:
             raise ValueError(f"the {backend.name} backend does not support {layout}")
         shape = (num_blocks, layout.num_layers, layout.num_kv_heads, 2, layout.block_size * layout.head_dim)
         storage = torch.empty(shape, dtype=layout.dtype, device=device, pin_memory=pinned)
+        if storage.device.type == "cpu" and not pinned:
+            _advise_huge_pages(storage)
         scales = torch.ones((2, layout.num_layers, layout.num_kv_heads), device=device)
         return cls(layout, storage, scales, backend)
 
@@ -129,6 +133,17 @@ def swap_blocks(source: KVCache, target: KVCache, sources: Sequence[int], target
 def _copy(source: KVCache, target: KVCache, sources: Sequence[int], targets: Sequence[int]) -> None:
     for source_id, target_id in zip(sources, targets, strict=True):
         target.storage[target_id].copy_(source.storage[source_id], non_blocking=True)
+
+
+def _advise_huge_pages(storage: torch.Tensor) -> None:
+    """Ask Linux for large pages: blocks lie scattered, and each small page costs a look-up of its own."""
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is None:
+        return
+    start = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (storage.data_ptr() + storage.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if start < end:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)
 
 
 @functools.cache
