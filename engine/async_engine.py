@@ -30,7 +30,7 @@ from engine.prefix_cache import root_key
 from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.sizing import resolve_sizes
-from engine.stats import EngineStats, StatsCollector, StepTimes
+from engine.stats import EngineStats, StatsRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +101,8 @@ class Engine:
         self._manager = BlockManager(
             sizes.num_blocks, sizes.num_swap_blocks, self.config.block_size, self.config.enable_prefix_cache
         )
-        self._stats = StatsCollector(time.monotonic())
-        self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes), self._stats)
+        self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes))
+        self._stats = StatsRecorder(time.monotonic())
         self._runner = ModelRunner(
             loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
         )
@@ -207,7 +207,7 @@ class Engine:
     # --- state ---
 
     def stats(self) -> EngineStats:
-        return self._stats.snapshot(self._scheduler.occupancy(), time.monotonic())
+        return self._stats.snapshot(self._scheduler, self._manager, time.monotonic())
 
     def health(self) -> EngineHealth:
         alive = self._loop_task is not None and not self._loop_task.done()
@@ -256,11 +256,7 @@ class Engine:
             if share.request.status is Status.FINISHED:
                 self._close(share.request)
         now = time.monotonic()
-        times = StepTimes(
-            scheduled - started, result.transfer_s, result.model_s, result.sample_s, now - self._progress_at
-        )
-        num_drawn = sum(len(row.draws) for row in step.plan.rows)
-        self._stats.record_step(times, step.num_prefill_tokens, num_drawn, now)
+        self._stats.record_step(step, result, scheduled - started, now - self._progress_at, now)
 
     def _tell(self, request: Request, told: Output | RequestFailed) -> None:
         if isinstance(told, RequestFailed):
@@ -268,6 +264,7 @@ class Engine:
             return
         _, mailbox = self._mailboxes[request.request_id]
         mailbox.put(told)
+        self._stats.record_output(request, told, self._progress_at)
 
     def _close(self, request: Request, error: EngineError | None = None) -> None:
         """Aborted requests and failed ones have lost their mailbox already."""

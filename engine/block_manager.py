@@ -365,13 +365,6 @@ class BlockManager:
         """Blocks by state: device pool, CPU pool."""
         return self.device.counts(), self.cpu.counts()
 
-    def count_filled_slots(self, sequence: Sequence, filled: dict[int, int]) -> None:
-        """Note for each of a sequence's blocks how many of its slots hold a token; shared blocks stand once."""
-        remaining = sequence.num_computed_tokens
-        for block in sequence.block_table:
-            filled[block] = max(filled.get(block, 0), min(remaining, self.block_size))
-            remaining -= self.block_size
-
     def check(self, requests: Iterable[Request]) -> None:
         """Assert that both pools account for every block of every table (invariant 1)."""
         sequences = [sequence for request in requests for sequence in request.sequences]

@@ -7,10 +7,11 @@ submitted or aborted. The scheduler knows no clock, model or socket: time is an 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import merge
 
-from engine.api import PRIORITIES, Output, Priority, TokenLogprob
+from engine.api import PRIORITIES, Output, TokenLogprob
 from engine.beam import BeamSearch
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
@@ -19,7 +20,6 @@ from engine.errors import QueueFull, RequestFailed
 from engine.plan import Drawn, StepResult
 from engine.preemption import CostModel, choose_displaced
 from engine.request import Request, Sequence, Status
-from engine.stats import Occupancy, StatsCollector
 from engine.step import Share, Step, is_decoding, plan_row
 
 MAX_STALL_S = 0.2
@@ -29,6 +29,12 @@ AGEING_INTERVAL_S = 0.5
 """How often waiting requests are looked through for those that have waited long enough to rise a class."""
 
 
+@dataclass(slots=True)
+class PreemptionCounts:
+    swap: int = 0
+    recompute: int = 0
+
+
 class Scheduler:
     """Continuous batching with priority classes over one block manager.
 
@@ -36,16 +42,15 @@ class Scheduler:
         config: limits; sizes must be resolved (no None).
         manager: gives and takes blocks.
         costs: measured speeds, for the way of preemption and for the size of prompt chunks beside running streams.
-        stats: told of admissions, preemptions and tokens.
     """
 
-    def __init__(self, config: EngineConfig, manager: BlockManager, costs: CostModel, stats: StatsCollector) -> None:
+    def __init__(self, config: EngineConfig, manager: BlockManager, costs: CostModel) -> None:
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self.preemptions = PreemptionCounts()
         self._config = config
         self._manager = manager
         self._costs = costs
-        self._stats = stats
         self._num_arrived = 0
         self._aged_at = 0.0
 
@@ -81,22 +86,6 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self.running or self.waiting)
-
-    def occupancy(self) -> Occupancy:
-        """Who runs and waits, and how the blocks are used, at this moment."""
-        filled: dict[int, int] = {}
-        for request in self.running:
-            for sequence in request.sequences:
-                self._manager.count_filled_slots(sequence, filled)
-        blocks, swap_blocks = self._manager.counts()
-        return Occupancy(
-            blocks=blocks,
-            swap_blocks=swap_blocks,
-            num_slots_allocated=len(filled) * self._config.block_size,
-            num_slots_filled=sum(filled.values()),
-            num_running=_by_class(self.running),
-            num_waiting=_by_class(self.waiting),
-        )
 
     # --- one step ---
 
@@ -192,8 +181,6 @@ class Scheduler:
         for share in step.shares:
             if share.request.status is not Status.FINISHED:
                 told += ((share.request, news) for news in self._apply_share(share, step, result))
-                if any(result.drawn[share.first_row]):
-                    self._record_token(share.request, now)
         return told
 
     def fail(self, step: Step) -> list[Request]:
@@ -258,13 +245,6 @@ class Scheduler:
         request.is_expanded = request.is_forked = True
         return [] if request.sequences else beam_outputs(request, beam)
 
-    def _record_token(self, request: Request, now: float) -> None:
-        if request.last_token_at is None:
-            self._stats.record_first_token(now - request.arrived_at)
-        else:
-            self._stats.record_inter_token(now - request.last_token_at)
-        request.last_token_at = now
-
     def _fork_from_prompt(self, request: Request) -> None:
         """The prompt is computed: the others share its blocks. Resumed ones go on from there to what they know."""
         leader = request.sequences[0]
@@ -292,13 +272,13 @@ class Scheduler:
         num_tokens = sum(sequence.num_computed_tokens for sequence in victim.computing_sequences())
         wants_swap = num_blocks > 0 and self._costs.prefers_swap(self._config.preemption, num_blocks, num_tokens)
         if wants_swap and self._manager.swap_out(victim):
-            self._stats.record_preemption("swap")
+            self.preemptions.swap += 1
         else:
             for sequence in victim.sequences:
                 self._manager.release(victim, sequence)
             victim.is_forked = False
             victim.prompt_logprobs.clear()
-            self._stats.record_preemption("recompute")
+            self.preemptions.recompute += 1
         victim.num_preemptions += 1
         self.running.remove(victim)
         self._wait(victim, now)
@@ -318,8 +298,6 @@ class Scheduler:
                 return False
         self.waiting.remove(request)
         request.status = Status.RUNNING
-        if not request.was_admitted:
-            self._stats.record_prompt(request.num_prompt_tokens, request.num_cached_tokens)
         step.notices.append((request, "resumed" if request.was_admitted else "started"))
         request.was_admitted = True
         request.waited_s += now - request.waiting_since
@@ -370,10 +348,3 @@ class Scheduler:
             num_risen = int((request.waited_s + now - request.waiting_since) // self._config.ageing_s)
             request.level = max(0, PRIORITIES.index(request.priority) - num_risen)
         self.waiting.sort(key=lambda request: request.rank)
-
-
-def _by_class(requests: Iterable[Request]) -> dict[Priority, int]:
-    counts: dict[Priority, int] = dict.fromkeys(PRIORITIES, 0)
-    for request in requests:
-        counts[request.priority] += 1
-    return counts

@@ -18,7 +18,6 @@ from engine.preemption import CostModel
 from engine.prefix_cache import root_key
 from engine.request import Request, TokenFacts
 from engine.scheduler import Scheduler
-from engine.stats import EngineStats, StatsCollector
 from engine.step import Step
 
 VOCABULARY = [bytes([97 + i % 26]) for i in range(1000)]
@@ -96,8 +95,7 @@ class Simulation:
             config.num_blocks, config.num_swap_blocks, config.block_size, config.enable_prefix_cache
         )
         self.costs = CostModel(block_bytes=1 << 16)
-        self.stats = StatsCollector(0.0)
-        self.scheduler = Scheduler(config, self.manager, self.costs, self.stats)
+        self.scheduler = Scheduler(config, self.manager, self.costs)
         self.runner = MemoryRunner(config.num_blocks, config.num_swap_blocks, config.block_size)
         self.requests: dict[str, Request] = {}
         self.outputs: dict[str, list[Output]] = {}
@@ -151,9 +149,6 @@ class Simulation:
             step = self.step()
             assert step.plan.rows, "work is waiting, but the step computes nothing"
         raise AssertionError("not finished; somebody waits for ever")
-
-    def snapshot(self) -> EngineStats:
-        return self.stats.snapshot(self.scheduler.occupancy(), self.now)
 
     def check(self) -> None:
         self.manager.check([*self.scheduler.running, *self.scheduler.waiting])

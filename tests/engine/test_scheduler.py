@@ -105,7 +105,7 @@ def test_preempted_requests_lose_and_repeat_nothing(preemption: str, num_swap_bl
     simulation.run()
     assert sum(request.num_preemptions for request in requests) > 0
     expected_kind = "swap" if preemption == "swap" and num_swap_blocks == 16 else "recompute"
-    assert getattr(simulation.snapshot(), f"num_{expected_kind}_preemptions") > 0
+    assert getattr(simulation.scheduler.preemptions, expected_kind) > 0
     for request, prompt in zip(requests, prompts, strict=True):
         assert simulation.tokens(request) == solo_output(prompt, 35)
 
