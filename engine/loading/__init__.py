@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+UNHASHED_SETTINGS = ("_name_or_path", "transformers_version")
+"""Of a configuration: what says nothing about the model."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedModel:
@@ -171,7 +174,8 @@ def _fingerprint(files: ModelFiles, config: Any, form: str) -> str:
     digest = hashlib.sha256()
     for path in files.weight_files:
         digest.update(_file_digest(path))
-    digest.update(json.dumps(config.to_dict(), sort_keys=True, default=str).encode())
+    settings = {key: value for key, value in config.to_dict().items() if key not in UNHASHED_SETTINGS}
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(form.encode())
     return digest.hexdigest()
 

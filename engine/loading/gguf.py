@@ -51,7 +51,7 @@ class GGUFFile:
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as header:
                 self.metadata, self._entries, self._data_start = _Header(header).parse()
-        except (struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
+        except (struct.error, ArithmeticError, LookupError, ValueError, MemoryError, RecursionError) as error:
             raise ModelLoadError(f"{path} is not a readable GGUF file: {error}") from error
 
     @cached_property
@@ -65,6 +65,8 @@ class GGUFFile:
         if stored is None:
             known = ", ".join(sorted(form.name for form in FORMATS.values()))
             raise ModelLoadError(f"{self.path}: tensor {name} is stored as type {type_id}; readable are {known}")
+        if not shape or shape[-1] % stored.block_values:
+            raise ModelLoadError(f"{self.path}: tensor {name} has shape {shape}, which {stored.name} cannot store")
         row_bytes = shape[-1] // stored.block_values * stored.block_bytes
         start = self._data_start + offset
         end = start + prod(shape[:-1]) * row_bytes
@@ -90,7 +92,7 @@ class _Header:
             raise ValueError(f"its version is {version}; readable are {VERSIONS}")
         metadata = {self._string(): self._value(*self._unpack("I")) for _ in range(num_values)}
         tensors = dict(self._tensor_entry() for _ in range(num_tensors))
-        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
         return metadata, tensors, -(-self._at // alignment) * alignment
 
     def _unpack(self, codes: str) -> tuple[Any, ...]:

@@ -33,8 +33,8 @@ SHAPE = {
 }
 
 
-def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:
-    """Write a random model and a tokenizer to a folder; return the model, in float32, as transformers runs it."""
+def make_tiny(model_type: str, **settings: Any) -> Any:
+    """A random model of transformers in float32."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **{**SHAPE, **settings})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
@@ -44,13 +44,19 @@ def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:
             torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.3)
         else:
             torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:
+    """Write a random model and a tokenizer to a folder; return the model as transformers runs it."""
+    model = make_tiny(model_type, **settings)
     model.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return model
 
 
-def load_tiny(folder: Path, **settings: Any) -> LoadedModel:
-    return load_model(EngineConfig(model=str(folder), dtype="float32", device="cpu", **settings))
+def load_tiny(path: Path, **settings: Any) -> LoadedModel:
+    return load_model(EngineConfig(model=str(path), dtype="float32", device="cpu", **settings))
 
 
 def prompts(lengths: Sequence[int]) -> list[list[int]]:

@@ -1,0 +1,114 @@
+"""Loading as a whole: what the engine is told of a model, and that nobody is asked for it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.api import ChatMessage
+from engine.config import EngineConfig
+from engine.errors import ConfigError, ModelLoadError
+from engine.loading import choose_device, choose_dtype, load_model
+from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, prompts, save_tiny
+from tests.engine.tiny_tokenizers import CHAT_TEMPLATE
+
+
+def test_a_folder_is_loaded_with_the_network_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError(f"a connection was tried to {args}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    save_tiny(tmp_path, "qwen2")
+    loaded = load_tiny(tmp_path)
+    assert loaded.architecture == "qwen2"
+    assert (loaded.vocab_size, loaded.max_position) == (320, 128)
+    assert loaded.eos_token_ids == {1}
+    assert (loaded.dtype, loaded.device) == (torch.float32, torch.device("cpu"))
+    assert loaded.model.layout(16).block_bytes == 2 * 3 * 2 * 8 * 16 * 4
+
+
+def test_shards_are_put_together(tmp_path: Path) -> None:
+    theirs = save_tiny(tmp_path, "llama")
+    (tmp_path / "model.safetensors").unlink()
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    (prompt,) = prompts([9])
+    assert Rows(load_tiny(tmp_path), [prompt], 20).run(64, 8) == [generate_with_transformers(theirs, prompt, 8)]
+
+
+def test_the_fingerprint_follows_the_weights_and_nothing_else(tmp_path: Path) -> None:
+    theirs = save_tiny(tmp_path / "a", "llama")
+    first = load_tiny(tmp_path / "a").fingerprint
+    theirs.save_pretrained(tmp_path / "b")
+    (tmp_path / "a" / "tokenizer.json").rename(tmp_path / "b" / "tokenizer.json")
+    (tmp_path / "a" / "tokenizer_config.json").rename(tmp_path / "b" / "tokenizer_config.json")
+    assert load_tiny(tmp_path / "b").fingerprint == first, "another folder, the same model"
+    with torch.no_grad():
+        theirs.model.layers[1].mlp.down_proj.weight[3, 4] += 1e-3
+    theirs.save_pretrained(tmp_path / "b")
+    changed = load_tiny(tmp_path / "b").fingerprint
+    half = load_model(EngineConfig(model=str(tmp_path / "b"), dtype="bfloat16", device="cpu")).fingerprint
+    assert len({first, changed, half}) == 3
+
+
+def test_all_ends_of_an_answer_are_known(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama")
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}), "utf-8")
+    assert load_tiny(tmp_path).eos_token_ids == {1, 7, 8}
+
+
+def test_the_chat_template_of_the_settings_is_used(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama")
+    tokenizer = load_tiny(tmp_path, chat_template=CHAT_TEMPLATE).tokenizer
+    assert tokenizer.encode_chat([ChatMessage("user", "a")])[:2] == [0, 2]
+
+
+def test_the_demo_model_answers_as_transformers_generates(smollm2_by_transformers: Any) -> None:
+    ours = load_model(EngineConfig(dtype="float32", device="cpu"))
+    texts = ["The capital of France is", "def fibonacci(n):\n", "Once upon a time, in 1847, a", "ďábelské 🌶"]
+    token_ids = [ours.tokenizer.encode_prompt(text) for text in texts]
+    expected = [generate_with_transformers(smollm2_by_transformers, prompt, 16) for prompt in token_ids]
+    assert Rows(ours, token_ids, 64).run(5, 16) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("config.json", "{", r"config\.json cannot be read"),
+        ("config.json", '{"model_type": "no-such-model"}', r"config\.json cannot be read.*no-such-model"),
+        ("tokenizer.json", "{", "tokenizer in .* cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named(file: str, content: str, words: str, tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama")
+    (tmp_path / file).write_text(content, "utf-8")
+    with pytest.raises(ModelLoadError, match=words):
+        load_tiny(tmp_path)
+
+
+def test_foreign_quantisation_is_refused_by_name(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(ModelLoadError, match="quantised by awq"):
+        load_tiny(tmp_path)
+
+
+def test_devices_and_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert choose_device("cpu") == cpu
+    with pytest.raises(ConfigError, match="device 'nonsense' cannot be used"):
+        choose_device("nonsense")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert choose_dtype("auto", cpu) == torch.bfloat16
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert choose_dtype("auto", cpu) == torch.float32
+    assert choose_dtype("auto", gpu) == torch.bfloat16
+    assert choose_dtype("float16", cpu) == torch.float16
