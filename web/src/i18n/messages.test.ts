@@ -30,6 +30,14 @@ describe.each(Object.entries(LANGUAGES))("%s", (name, { messages }) => {
   });
 });
 
+it("has no message that nothing shows", () => {
+  const files = import.meta.glob<string>("../**/*.{svelte,ts}", { query: "?raw", import: "default", eager: true });
+  const sources = Object.values(files).join();
+  // Themes and priorities are shown by names that are put together.
+  const isUsed = (key: string) => sources.includes(`"${key}"`) || /^(preferences\.theme|settings\.priority)\./.test(key);
+  expect(Object.keys(english).filter((key) => !isUsed(key))).toEqual([]);
+});
+
 describe("t", () => {
   it("fills in values and picks the plural form", () => {
     expect(t("answer.tokens", { count: 1 })).toBe("1 token");

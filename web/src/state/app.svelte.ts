@@ -140,7 +140,8 @@ export class App {
 
   /** After the first connection and after each later one: what happened in between? */
   async #synchronise(): Promise<void> {
-    await Promise.all([this.#readModel(), this.conversations.refresh(), this.chat.refresh()]);
+    const isFresh = this.chat.isLoading;
+    await Promise.all([this.#readModel(), this.conversations.refresh(), isFresh ? null : this.chat.refresh()]);
     await this.#followBackground();
   }
 

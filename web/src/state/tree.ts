@@ -107,7 +107,8 @@ export function mergeItems(tree: Tree, items: Item[]): void {
     const known = findById(tree, item.id);
     const key = known?.key ?? item.id;
     keyOf.set(item.id, key);
-    if (!known || !isRunning(known)) tree.messages[key] = { ...known, ...messageOf(item, key, keyOf) };
+    if (!known) tree.messages[key] = messageOf(item, key, keyOf);
+    else if (!isRunning(known)) Object.assign(known, messageOf(item, key, keyOf));
   }
   for (const message of Object.values(tree.messages)) {
     const isGone = message.id !== null && !keyOf.has(message.id);

@@ -1,0 +1,116 @@
+"""Writing a message: input methods, drafts, keys."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import OpenPage
+from tests.web.scripted import ScriptedServer
+
+
+@pytest.fixture
+def page(open_page: OpenPage, script: ScriptedServer) -> Page:
+    return open_page(before=script.attach)
+
+
+def num_creates(page: Page, script: ScriptedServer) -> int:
+    page.wait_for_timeout(150)
+    return sum(request["type"] == "response.create" for request in script.requests)
+
+
+def dispatch(page: Page, *events: str) -> None:
+    """Dispatches events to the message field, all in one task."""
+    calls = "".join(f"field.dispatchEvent({event});" for event in events)
+    page.evaluate(f"() => {{ const field = document.querySelector('#composer'); {calls} }}")
+
+
+ENTER = "new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true%s })"
+
+
+def test_enter_belongs_to_the_input_method_while_it_composes(page: Page, script: ScriptedServer) -> None:
+    page.fill("#composer", "こんにちは")
+    dispatch(page, ENTER % ", isComposing: true")
+    dispatch(page, ENTER % ", keyCode: 229")
+    dispatch(page, "new CompositionEvent('compositionstart')", "new CompositionEvent('compositionend')", ENTER % "")
+    assert num_creates(page, script) == 0
+    dispatch(page, ENTER % "")
+    script.response(page)
+
+
+def test_shift_enter_makes_a_new_line(page: Page, script: ScriptedServer) -> None:
+    page.locator("#composer").press_sequentially("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    page.keyboard.press("Enter")
+    assert script.response(page).request["input"] == "one\ntwo"
+
+
+def test_nothing_is_sent_twice_or_empty(page: Page, script: ScriptedServer) -> None:
+    page.keyboard.press("Enter")
+    page.fill("#composer", "   ")
+    page.keyboard.press("Enter")
+    assert num_creates(page, script) == 0
+    page.fill("#composer", "Hello")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert num_creates(page, script) == 1
+
+
+def test_on_a_phone_enter_makes_a_new_line(open_page: OpenPage, script: ScriptedServer) -> None:
+    page = open_page(before=script.attach, phone=True)
+    page.locator("#composer").press_sequentially("one")
+    page.keyboard.press("Enter")
+    page.keyboard.type("two")
+    page.get_by_role("button", name="Send").click()
+    assert script.response(page).request["input"] == "one\ntwo"
+
+
+def test_a_draft_survives_a_reload_and_goes_when_it_is_sent(page: Page, script: ScriptedServer) -> None:
+    page.fill("#composer", "Half a thou")
+    page.reload()
+    expect(page.locator("#composer")).to_have_value("Half a thou")
+    page.keyboard.press("Enter")
+    script.response(page).begin().end()
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.locator("#composer")).to_have_value("")
+
+
+def test_a_suggestion_fills_the_field(page: Page) -> None:
+    page.get_by_role("button", name="Explain an idea").click()
+    expect(page.locator("#composer")).to_have_value("Explain how a rainbow forms, in three short paragraphs.")
+    expect(page.locator("#composer")).to_be_focused()
+
+
+def close_dialog(page: Page) -> None:
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_everything_has_a_key(page: Page, script: ScriptedServer) -> None:
+    page.keyboard.press("Control+/")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    close_dialog(page)
+    page.keyboard.press("Control+,")
+    expect(page.get_by_role("dialog", name="Conversation settings")).to_be_visible()
+    close_dialog(page)
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Control+b")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.locator("#composer")).to_be_focused()
+    page.keyboard.type("Hello")
+    page.keyboard.press("Enter")
+    response = script.response(page).begin().write("An answer")
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(50)
+    assert script.requests[-1] == {"type": "response.cancel", "response_id": "resp_0"}
+    response.end("cancelled")
+    page.keyboard.press("Control+Shift+c")
+    assert page.evaluate("navigator.clipboard.readText()") == "An answer"
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Edit your message")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+Shift+o")
+    expect(page.get_by_role("heading", name="What shall we talk about?")).to_be_visible()
