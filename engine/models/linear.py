@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch.nn import functional
 
@@ -38,12 +36,6 @@ class Linear:
 def take_linear(weights: Weights, *names: str) -> Linear:
     """One layer from the projections called ``names``, their outputs one after the other."""
     weight = torch.cat([weights.take(f"{name}.weight") for name in names])
-    biases = [weights.take_if_present(f"{name}.bias") for name in names]
-    return Linear(weight, _join_biases(biases))
-
-
-def _join_biases(biases: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    present = [bias for bias in biases if bias is not None]
-    if len(present) not in (0, len(biases)):
-        raise ValueError("either all projections of a fused layer have a bias or none has")
-    return torch.cat(present) if present else None
+    if not any(f"{name}.bias" in weights for name in names):
+        return Linear(weight)
+    return Linear(weight, torch.cat([weights.take(f"{name}.bias") for name in names]))

@@ -1,0 +1,48 @@
+"""Linear layers against plain matrix products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from engine.errors import ModelLoadError
+from engine.models.linear import Linear, take_linear
+from engine.models.weights import Weights
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_products_are_those_of_a_plain_layer(dtype: torch.dtype, tolerance: float, with_bias: bool) -> None:
+    weight, bias = torch.randn(24, 16).to(dtype), torch.randn(24).to(dtype) if with_bias else None
+    layer = Linear(weight.clone(), bias)
+    for rows in (1, 2, 33):
+        x = torch.randn(rows, 16).to(dtype)
+        expected = functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+        actual = layer(x)
+        assert actual.dtype == dtype
+        torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=4 * tolerance)
+
+
+def test_projections_become_one_layer_in_their_order() -> None:
+    tensors = {
+        "q.weight": torch.randn(4, 3),
+        "k.weight": torch.randn(2, 3),
+        "q.bias": torch.randn(4),
+        "k.bias": torch.randn(2),
+    }
+    weights = Weights({name: lambda tensor=tensor: tensor for name, tensor in tensors.items()}, torch.float32, CPU)
+    x = torch.randn(5, 3)
+    query, key = take_linear(weights, "q", "k")(x).split([4, 2], dim=1)
+    torch.testing.assert_close(query, functional.linear(x, tensors["q.weight"], tensors["q.bias"]))
+    torch.testing.assert_close(key, functional.linear(x, tensors["k.weight"], tensors["k.bias"]))
+    weights.check_all_taken()
+
+
+def test_half_a_set_of_biases_is_refused() -> None:
+    tensors = {"q.weight": torch.randn(4, 3), "k.weight": torch.randn(2, 3), "q.bias": torch.randn(4)}
+    weights = Weights({name: lambda tensor=tensor: tensor for name, tensor in tensors.items()}, torch.float32, CPU)
+    with pytest.raises(ModelLoadError, match=r"k\.bias"):
+        take_linear(weights, "q", "k")
