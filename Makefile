@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := constraints.txt
 PAGE := web/dist/index.html
 PAGE_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' 2>/dev/null)
-NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --no-fund --no-audit --no-update-notifier
+# Like pip, npm shall trust the certificates that the machine trusts.
+NPM := NODE_USE_SYSTEM_CA=1 PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --no-fund --no-audit --no-update-notifier
 SYSTEM_TOOLS := redis-server chromium g++ docker-compose nginx
 
 .DEFAULT_GOAL := help
