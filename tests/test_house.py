@@ -87,6 +87,11 @@ ROOMS = {
         files=("bench/peers/throughput.py",),
         packages=frozenset({"numpy", "torch", "transformers", "vllm", "openvino", "openvino_genai", "llama_cpp"}),
     ),
+    "bench kernels": Room(  # measures them alone
+        files=("bench/kernels.py",),
+        packages=frozenset({"torch"}),
+        rooms=frozenset({"kernels"}),
+    ),
     "bench": Room(
         files=("bench/**/*.py",),
         packages=frozenset({"engine", "chatsrv", "httpx", "websockets", "numpy", "torch"}),
