@@ -160,5 +160,10 @@ def _openmp_runtime() -> Path | None:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
         return None
-    found = re.search(r"(/\S*/lib(?:gomp|iomp5|omp)\b[^/\s]*\.so\S*)", maps)
+    return find_openmp(maps)
+
+
+def find_openmp(maps: str) -> Path | None:
+    """The first OpenMP library in the text of a process's memory map; its path may hold spaces."""
+    found = re.search(r"\s(/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*)$", maps, re.MULTILINE)
     return Path(found.group(1)) if found else None
