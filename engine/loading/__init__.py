@@ -20,7 +20,9 @@ from engine.loading.gguf import GGUFFile
 from engine.loading.gguf_translation import read_config, read_tensors
 from engine.loading.safetensors import read_safetensors
 from engine.loading.sources import ModelFiles, find_model
-from engine.models import Model, build_model
+from engine.models import Model
+from engine.models.adapter import load_adapter
+from engine.models.llama import LlamaModel, is_llama_like
 from engine.models.weights import Read, Weights
 from engine.tokenizer import Tokenizer, read_template
 
@@ -69,8 +71,13 @@ def load_model(config: EngineConfig) -> LoadedModel:
     files = find_model(config.model)
     parts = _read_gguf(files) if files.gguf else _read_folder(files)
     max_position = _max_position(parts.config)
+    if is_llama_like(parts.config):
+        weights = Weights(parts.tensors, dtype, device)
+        model: Model = LlamaModel(parts.config, weights, config.max_model_len or max_position)
+    else:
+        model = load_adapter(files.folder, parts.config, dtype, device)
     loaded = LoadedModel(
-        model=build_model(parts.config, Weights(parts.tensors, dtype, device), config.max_model_len or max_position),
+        model=model,
         tokenizer=Tokenizer(parts.tokenizer, parts.config.vocab_size, template),
         architecture=parts.config.model_type,
         fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization}"),

@@ -38,12 +38,14 @@ def make_tiny(model_type: str, **settings: Any) -> Any:
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **{**SHAPE, **settings})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     for name, parameter in model.named_parameters():
-        # Fresh norms and biases are ones and zeros, which would hide a missing or misplaced one.
         if parameter.dim() == 1:
-            torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.3)
+            # Fresh norms and biases are ones and zeros, which would hide a missing or misplaced one.
+            torch.nn.init.normal_(parameter, mean=1.0 if name.endswith("weight") else 0.0, std=0.3)
         else:
-            torch.nn.init.normal_(parameter, std=0.3)
+            # Where the head is tied, large embeddings make a model repeat its last token for ever.
+            torch.nn.init.normal_(parameter, std=0.1 if id(parameter) in embeddings else 0.4)
     return model
 
 

@@ -1,0 +1,92 @@
+"""Decoders of transformers over our blocks, token for token against transformers' own attention in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AttentionInterface, AutoModelForCausalLM, T5Config, ViTConfig
+
+from engine.errors import ModelLoadError
+from engine.models.adapter import ATTENTION_NAME, AdapterModel, attend, load_adapter
+from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, prompts, save_tiny
+
+NUM_NEW = 20
+LENGTHS = (1, 8, 30)
+
+MOE = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "opt": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "opt, projected embeddings": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16}),
+    "gpt2": ("gpt2", {}),
+    "gpt_neox": ("gpt_neox", {}),
+    "gptj": ("gptj", {"rotary_dim": 4}),
+    "gemma2": (
+        "gemma2",
+        {"head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma3_text": ("gemma3_text", {"head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8}),
+    "phi": ("phi", {}),
+    "starcoder2": ("starcoder2", {"sliding_window": 9}),
+    "mixtral": ("mixtral", MOE),
+    "qwen3_moe": ("qwen3_moe", MOE),
+    "llama with another activation": ("llama", {"hidden_act": "gelu"}),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model_type, settings = ARCHITECTURES[name]
+    theirs = save_tiny(tmp_path, model_type, **settings)
+    ours = load_tiny(tmp_path)
+    assert isinstance(ours.model, AdapterModel)
+    expected = [generate_with_transformers(theirs, prompt, NUM_NEW) for prompt in prompts(LENGTHS)]
+    assert len({tuple(tokens) for tokens in expected}) == len(LENGTHS), (
+        "a model that always says the same proves little"
+    )
+    for chunk in (3, 64):
+        assert Rows(ours, prompts(LENGTHS), max(LENGTHS) + NUM_NEW).run(chunk, NUM_NEW) == expected
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "words"),
+    [
+        ("bloom", {}, "takes no attention implementation"),
+        ("falcon", {}, "takes no attention implementation"),
+        ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2}, "takes no attention implementation"),
+        ("mamba", {}, "recurrent state"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(
+    model_type: str, settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    save_tiny(tmp_path, model_type, **settings)
+    with pytest.raises(ModelLoadError, match=f"{model_type}.*{words}"):
+        load_tiny(tmp_path)
+
+
+def test_layers_without_attention_are_refused(tmp_path: Path) -> None:
+    settings = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
+    save_tiny(tmp_path, "lfm2", **settings)
+    with pytest.raises(ModelLoadError, match=r"lfm2.*(1 of 3 layers|recurrent state)"):
+        load_tiny(tmp_path)
+
+
+def test_what_is_no_decoder_is_refused() -> None:
+    for config, words in ((T5Config(), "t5 is an encoder-decoder"), (ViTConfig(), "vit is no language model")):
+        with pytest.raises(ModelLoadError, match=words):
+            load_adapter(Path(), config, torch.float32, torch.device("cpu"))
+
+
+def test_a_model_that_mixes_tokens_otherwise_is_found_out(tmp_path: Path) -> None:
+    """Each token also gets something of the token before it, which in a batch may be another sequence's."""
+    save_tiny(tmp_path, "opt", ffn_dim=48, word_embed_proj_dim=32)
+    AttentionInterface.register(ATTENTION_NAME, attend)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation=ATTENTION_NAME)
+    AdapterModel(model.eval())
+    model.model.decoder.layers[0].fc2.register_forward_hook(lambda module, args, output: output + output.roll(1, -2))
+    with pytest.raises(ModelLoadError, match="more with neighbouring tokens than attention"):
+        AdapterModel(model)
