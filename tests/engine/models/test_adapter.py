@@ -9,12 +9,15 @@ import pytest
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM, T5Config, ViTConfig
 
+from engine.config import PreemptionMode
 from engine.errors import ModelLoadError
 from engine.models.adapter import ATTENTION_NAME, AdapterModel, attend, load_adapter
-from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, prompts, save_tiny
+from tests.engine.models.in_engine import check_in_engine
+from tests.engine.models.tiny import generate_with_transformers, load_tiny, prompts, save_tiny
 
+PREEMPTION_MODES: tuple[PreemptionMode, ...] = ("swap", "recompute")
 NUM_NEW = 20
-LENGTHS = (1, 8, 30)
+LENGTHS = (1, 7, 8, 30)
 
 MOE = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 
@@ -38,17 +41,17 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+async def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Batched, in chunks, preempted both ways and from the prefix cache."""
     model_type, settings = ARCHITECTURES[name]
     theirs = save_tiny(tmp_path, model_type, **settings)
-    ours = load_tiny(tmp_path)
-    assert isinstance(ours.model, AdapterModel)
+    assert isinstance(load_tiny(tmp_path).model, AdapterModel)
     expected = [generate_with_transformers(theirs, prompt, NUM_NEW) for prompt in prompts(LENGTHS)]
     assert len({tuple(tokens) for tokens in expected}) == len(LENGTHS), (
         "a model that always says the same proves little"
     )
-    for chunk in (3, 64):
-        assert Rows(ours, prompts(LENGTHS), max(LENGTHS) + NUM_NEW).run(chunk, NUM_NEW) == expected
+    for preemption in PREEMPTION_MODES:
+        await check_in_engine(tmp_path, prompts(LENGTHS), expected, preemption)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from engine.config import PreemptionMode
 from engine.errors import ModelLoadError
 from engine.models.llama import LlamaModel
+from tests.engine.models.in_engine import check_in_engine
 from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, prompts, save_tiny
 
+PREEMPTION_MODES: tuple[PreemptionMode, ...] = ("swap", "recompute")
 NUM_NEW = 24
 LENGTHS = (1, 7, 8, 40)
 
@@ -87,18 +90,17 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+async def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Batched, in chunks, preempted both ways and from the prefix cache."""
     model_type, settings = ARCHITECTURES[name]
     theirs = save_tiny(tmp_path, model_type, **settings)
-    ours = load_tiny(tmp_path)
-    assert isinstance(ours.model, LlamaModel)
+    assert isinstance(load_tiny(tmp_path).model, LlamaModel)
     expected = [generate_with_transformers(theirs, prompt, NUM_NEW) for prompt in prompts(LENGTHS)]
     assert len({tuple(tokens) for tokens in expected}) == len(LENGTHS), (
         "a model that always says the same proves little"
     )
-    for chunk in (3, 64):
-        batched = Rows(ours, prompts(LENGTHS), max(LENGTHS) + NUM_NEW).run(chunk, NUM_NEW)
-        assert batched == expected
+    for preemption in PREEMPTION_MODES:
+        await check_in_engine(tmp_path, prompts(LENGTHS), expected, preemption)
 
 
 def test_dynamic_rope_grows_as_generation_does(tmp_path: Path) -> None:
