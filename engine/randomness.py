@@ -9,7 +9,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 _MASK = 2**64 - 1
-_NUM_BITS = 52  # so that uniform() * total < total holds in float64 after rounding, too
 
 
 def sequence_seed(seed: int, index: int) -> int:
@@ -17,9 +16,9 @@ def sequence_seed(seed: int, index: int) -> int:
     return seed if index == 0 else _hash(b"sequence", seed, index)
 
 
-def uniform(seed: int, position: int) -> float:
-    """The number in [0, 1) that draws the token at this position of the sequence with this seed."""
-    return (_hash(b"token", seed, position) >> (64 - _NUM_BITS)) / (1 << _NUM_BITS)
+def token_seed(seed: int, position: int) -> int:
+    """64 bits that draw the token at this position of the sequence with this seed."""
+    return _hash(b"token", seed, position)
 
 
 def _hash(purpose: bytes, seed: int, number: int) -> int:

@@ -3,9 +3,8 @@
 The order is Hugging Face's: biases and bans, penalties, temperature, min-p, top-k, top-p, draw. Rows are grouped by
 what they ask for, and nothing is computed for a row that does not need it.
 
-A token is drawn by inverting the cumulative distribution in the order of token ids, at a number that depends on
-(seed, position) only. So the last bits of the logits, which change with the batch around a row, change the token only
-when the number falls that close to a boundary, about once in ten million draws.
+A token depends on (seed, sequence index, position) and the row's logits only, and hardly on their last bits, which
+change with the batch around the row: see ``engine.race``.
 """
 
 from __future__ import annotations
@@ -16,22 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from engine import race
 from engine.api import PositionLogprobs, TokenLogprob
 from engine.logit_processors import is_plain, process_logits
 from engine.plan import Draw, Drawn
-from engine.randomness import sequence_seed, uniform
+from engine.randomness import sequence_seed, token_seed
 
 MIN_LOGPROB = -9999.0
 """Stands for the logarithm of zero, which JSON cannot spell."""
 
 _NUM_CANDIDATES = 256
 """How many of the largest logits are ranked at first, in the hope that top-k, top-p and min-p keep no others."""
-
-_CHUNK = 256
-_BELOW_ONE = 1 - 2.0**-52
 
 
 class Sampler:
@@ -151,31 +147,7 @@ def _soften(logits: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
 
 
 def _pick(probabilities: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Draw a token id for each row [R]: first a chunk of ids that follow one another, then one of them."""
-    numbers = [uniform(sequence_seed(d.seed, d.sequence_index), d.position) for d in draws]
-    chunks = F.pad(probabilities, (0, -probabilities.shape[-1] % _CHUNK)).view(len(draws), -1, _CHUNK)
-    chunk, fractions = _invert(chunks.sum(dim=-1), _to_tensor(numbers, probabilities))
-    rows = torch.arange(len(draws), device=probabilities.device)
-    offset, _ = _invert(chunks[rows, chunk], fractions)
-    # A row of NaN leads anywhere; its token means nothing, but is one.
-    return (chunk * _CHUNK + offset).clamp(max=probabilities.shape[-1] - 1)
-
-
-def _invert(weights: Tensor, fractions: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the cumulative sum of each row passes a fraction of its total.
-
-    Args:
-        weights: [R, N], not negative.
-        fractions: [R] float64 in [0, 1).
-
-    Returns:
-        The entry [R], and how far inside it [R] float64 in [0, 1).
-    """
-    sums = weights.cumsum(dim=-1, dtype=torch.float64)
-    targets = fractions.unsqueeze(-1) * sums[:, -1:]
-    entry = torch.searchsorted(sums, targets, right=True).clamp(max=weights.shape[-1] - 1)
-    inside = 1.0 - (sums.gather(1, entry) - targets) / weights.gather(1, entry)
-    return entry.squeeze(-1), inside.clamp(0.0, _BELOW_ONE).squeeze(-1)
+    return race.draw(probabilities, [token_seed(sequence_seed(d.seed, d.sequence_index), d.position) for d in draws])
 
 
 class _Filtered(NamedTuple):

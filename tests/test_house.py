@@ -50,7 +50,7 @@ ROOMS = {
     "engine tensors": Room(
         files=(
             *_engine("batch", "chat_template", "control_tokens", "loading", "logit_processors", "model_runner"),
-            *_engine("sampler", "sizing", "tokenizer", "vocabulary"),
+            *_engine("race", "sampler", "sizing", "tokenizer", "vocabulary"),
             "engine/models/**/*.py",
             "engine/loading/**/*.py",
         ),
