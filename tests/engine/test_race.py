@@ -64,7 +64,7 @@ def test_outcomes_without_weight_never_win():
 
 
 def test_improbable_winners_are_as_steady_as_probable_ones():
-    """Half of the mass lies on 20,000 outcomes. In a cumulative sum this change would move each of them by one place."""
+    """Half of the mass lies on 20,000 outcomes. In a cumulative sum this change would move each by one place."""
     weights = torch.ones(2000, 20_001)
     weights[:, 0] = 20_000.0
     changed = weights.clone()
