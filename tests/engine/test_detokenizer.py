@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.detokenizer import Detokenizer
+from tests.engine.real_model import loaded
 
 # Some of SmolLM2's vocabulary, by the real ids.
 SMOLLM2 = {
@@ -81,6 +82,21 @@ class TestCharacters:
         for i in range(len(pieces)):
             so_far = b"".join(pieces[: i + 1])
             assert "".join(deltas[: i + 1]) == so_far.decode(errors="ignore")
+
+    @given(st.lists(st.one_of(st.integers(0, 49151), st.sampled_from(sorted(SMOLLM2))), max_size=40))
+    def test_any_ids_of_the_demo_model_read_as_its_tokenizer_decodes_them(self, token_ids):
+        tokenizer = loaded().tokenizer
+        detokenizer = Detokenizer(tokenizer.vocabulary)
+        told = [detokenizer.push(token_id) for token_id in token_ids]
+        assert "".join(told) + detokenizer.finish() == tokenizer.decode(token_ids)
+
+    @pytest.mark.parametrize("text", ["👍🏽 👨‍👩‍👧‍👦 ďábelské ไทย", "你好 한국어 🌶", "مرحبا \ufffd"])
+    def test_texts_come_back_from_the_demo_model_s_tokens(self, text):
+        tokenizer = loaded().tokenizer
+        detokenizer = Detokenizer(tokenizer.vocabulary)
+        told = [detokenizer.push(token_id) for token_id in tokenizer.encode(text)]
+        assert "".join(told) == text
+        assert sum(delta.count("\ufffd") for delta in told) == text.count("\ufffd")
 
 
 class TestStopStrings:
