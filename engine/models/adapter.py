@@ -45,7 +45,8 @@ class AttentionShape:
     """What one layer asks of attention."""
 
     num_kv_heads: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
     sliding_window: int | None
 
 
@@ -61,13 +62,17 @@ class AdapterModel:
         self._model = model
         self._head = _only_head(model)
         self._dtype: torch.dtype = model.dtype
-        shapes = self._asked_shapes()
-        self._num_layers = len(shapes)
-        self._shape = shapes[0]
-        self._check_against_own_attention()
+        try:
+            shapes = self._asked_shapes()
+            self._num_layers = len(shapes)
+            self._shape = shapes[0]
+            self._check_against_own_attention()
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
+            name = model.config.model_type
+            raise ModelLoadError(f"{name}: the code that transformers has for it does not run here: {error}") from error
 
     def layout(self, block_size: int) -> CacheLayout:
-        return CacheLayout(self._num_layers, self._shape.num_kv_heads, self._shape.head_dim, block_size, self._dtype)
+        return CacheLayout(self._num_layers, self._shape.num_kv_heads, self._shape.key_dim, block_size, self._dtype)
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, cache: KVCache
@@ -97,8 +102,13 @@ class AdapterModel:
                 "can be replaced; what the others keep of a text does not lie in blocks of keys and values"
             )
         shapes = [step.asked[layer] for layer in range(config.num_hidden_layers)]
-        if len({(shape.num_kv_heads, shape.head_dim) for shape in shapes}) > 1:
+        if len({(shape.num_kv_heads, shape.key_dim, shape.value_dim) for shape in shapes}) > 1:
             raise ModelLoadError(f"{config.model_type}: its layers differ in heads or in head size")
+        if shapes[0].key_dim != shapes[0].value_dim:
+            raise ModelLoadError(
+                f"{config.model_type}: keys of {shapes[0].key_dim} and values of {shapes[0].value_dim} numbers do not "
+                "fit one block"
+            )
         _check_windows(config, shapes)
         return shapes
 
@@ -154,13 +164,17 @@ def _check_class(config: Any) -> None:
         raise ModelLoadError(f"{name} keeps a recurrent state, which does not lie in blocks of keys and values")
     if not getattr(model_class, "_supports_attention_backend", False):
         raise ModelLoadError(f"{name}: the code that transformers has for it takes no attention implementation")
+    for kind in _layer_types(config.get_text_config()):
+        if kind not in ("full_attention", "sliding_attention"):
+            raise ModelLoadError(f"{name} has layers of {kind}; only full_attention and sliding_attention can run")
+
+
+def _layer_types(config: Any) -> list[str]:
+    return getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
 
 
 def _check_windows(config: Any, shapes: list[AttentionShape]) -> None:
-    layer_types = getattr(config, "layer_types", None) or ["full_attention"] * len(shapes)
-    for layer, (kind, shape) in enumerate(zip(layer_types, shapes, strict=True)):
-        if kind not in ("full_attention", "sliding_attention"):
-            raise ModelLoadError(f"{config.model_type}: layer {layer} has {kind}, which is not supported")
+    for layer, (kind, shape) in enumerate(zip(_layer_types(config), shapes, strict=True)):
         if kind == "sliding_attention" and shape.sliding_window is None:
             raise ModelLoadError(f"{config.model_type}: layer {layer} does not tell the attention function its window")
 
@@ -172,7 +186,7 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    paged_step: Step,
+    paged_step: Step | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """The attention function that transformers calls.
@@ -184,11 +198,13 @@ def attend(
     Returns:
         [1, T, Hq, D], and no weights.
     """
+    if paged_step is None:
+        raise ValueError("it does not hand its arguments on to the attention function")
     layer = int(getattr(module, "layer_idx", -1))
     query, key, value = (states[0].transpose(0, 1).contiguous() for states in (query, key, value))
     window = options.get("sliding_window")
     if paged_step.cache is None:
-        paged_step.asked[layer] = AttentionShape(key.shape[1], key.shape[2], window)
+        paged_step.asked[layer] = AttentionShape(key.shape[1], key.shape[2], value.shape[2], window)
         return query[None, :, :, : value.shape[2]], None
     kernels.write_kv(paged_step.cache, layer, key, value, paged_step.batch)
     scale = options.get("scaling")

@@ -79,6 +79,17 @@ def test_harmless_texts_pass_the_veil_unchanged(text: str) -> None:
     assert CONTROL.encode(stand_ins.lift(veiled)) == CONTROL.encode(text)
 
 
+def test_unigram_vocabularies_are_guarded_too() -> None:
+    pieces = [("<unk>", 0.0), ("<s>", -1.0), ("▁", -2.0), *((letter, -3.0) for letter in "<s>a")]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens([AddedToken("<s>", normalized=False)])
+    control = ControlTokens(PreTrainedTokenizerFast(tokenizer_object=backend), None)
+    assert control.encode("a<s>") == [2, 6, 3, 4, 5]
+    assert control.encode(control.respell("a<s>")) == [2, 6, 1]
+
+
 def test_turn_markers_that_are_not_marked_special_are_control_tokens_too() -> None:
     """As in models whose tokenizer lists its turn markers as plain added tokens; words and white space stay text."""
     added = [AddedToken(text, normalized=False) for text in ("<user>", "<table>", "assistant", "  ")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast
+from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
 from engine.errors import ModelLoadError
 from engine.loading.sources import find_model
@@ -78,6 +78,11 @@ def test_sentencepiece_reads_as_its_decoder_but_keeps_the_first_space() -> None:
         token_ids = tokenizer.encode(text, add_special_tokens=False)
         assert joined(vocabulary, token_ids).removeprefix(" ") == decoded(tokenizer, token_ids)
     assert joined(vocabulary, [tokenizer.convert_tokens_to_ids("▁the")]) == " the"
+
+
+def test_tokenizers_in_plain_python_are_refused_by_name() -> None:
+    with pytest.raises(ModelLoadError, match="CanineTokenizer"):
+        read_vocabulary(CanineTokenizer(), 3)
 
 
 def test_other_decoders_are_refused_by_name() -> None:

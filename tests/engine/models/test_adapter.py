@@ -21,6 +21,19 @@ LENGTHS = (1, 7, 8, 30)
 
 MOE = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 
+DEEPSEEK = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "moe_intermediate_size": 16,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}
+
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
     "opt, projected embeddings": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16}),
@@ -36,6 +49,9 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("starcoder2", {"sliding_window": 9}),
     "mixtral": ("mixtral", MOE),
     "qwen3_moe": ("qwen3_moe", MOE),
+    "olmoe": ("olmoe", MOE),
+    "cohere2": ("cohere2", {"head_dim": 8, "sliding_window": 6}),
+    "gpt_bigcode, one key head": ("gpt_bigcode", {"multi_query": True}),
     "llama with another activation": ("llama", {"hidden_act": "gelu"}),
 }
 
@@ -61,6 +77,11 @@ async def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path
         ("falcon", {}, "takes no attention implementation"),
         ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2}, "takes no attention implementation"),
         ("mamba", {}, "recurrent state"),
+        ("llama4_text", {"head_dim": 8}, "layers of chunked_attention"),
+        ("nemotron", {}, "does not hand its arguments on"),
+        ("deepseek_v3", DEEPSEEK, "keys of 16 and values of 8 numbers"),
+        ("gpt_oss", {"head_dim": 8, **MOE}, "its logits over paged blocks differ from its own"),
+        ("bert", {}, "its logits over paged blocks differ from its own"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(
@@ -71,11 +92,23 @@ def test_what_cannot_run_is_refused_with_the_reason(
         load_tiny(tmp_path)
 
 
-def test_layers_without_attention_are_refused(tmp_path: Path) -> None:
-    settings = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
-    save_tiny(tmp_path, "lfm2", **settings)
-    with pytest.raises(ModelLoadError, match=r"lfm2.*(1 of 3 layers|recurrent state)"):
-        load_tiny(tmp_path)
+@pytest.fixture
+def opt(tmp_path: Path) -> Any:
+    """A model of transformers with our attention, not yet adapted."""
+    save_tiny(tmp_path, "opt", ffn_dim=48, word_embed_proj_dim=32)
+    AttentionInterface.register(ATTENTION_NAME, attend)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation=ATTENTION_NAME)
+    return model.eval()
+
+
+def test_layers_without_attention_are_refused(opt: Any) -> None:
+    class NoAttention(torch.nn.Module):
+        def forward(self, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+            return hidden_states, None
+
+    opt.model.decoder.layers[1].self_attn = NoAttention()
+    with pytest.raises(ModelLoadError, match="only 2 of 3 layers have attention that can be replaced"):
+        AdapterModel(opt)
 
 
 def test_what_is_no_decoder_is_refused() -> None:
@@ -84,12 +117,9 @@ def test_what_is_no_decoder_is_refused() -> None:
             load_adapter(Path(), config, torch.float32, torch.device("cpu"))
 
 
-def test_a_model_that_mixes_tokens_otherwise_is_found_out(tmp_path: Path) -> None:
+def test_a_model_that_mixes_tokens_otherwise_is_found_out(opt: Any) -> None:
     """Each token also gets something of the token before it, which in a batch may be another sequence's."""
-    save_tiny(tmp_path, "opt", ffn_dim=48, word_embed_proj_dim=32)
-    AttentionInterface.register(ATTENTION_NAME, attend)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation=ATTENTION_NAME)
-    AdapterModel(model.eval())
-    model.model.decoder.layers[0].fc2.register_forward_hook(lambda module, args, output: output + output.roll(1, -2))
+    AdapterModel(opt)
+    opt.model.decoder.layers[0].fc2.register_forward_hook(lambda module, args, output: output + output.roll(1, -2))
     with pytest.raises(ModelLoadError, match="more with neighbouring tokens than attention"):
-        AdapterModel(model)
+        AdapterModel(opt)
