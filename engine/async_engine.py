@@ -80,6 +80,7 @@ class Engine:
         assert self._loop_task is not None
         self._loop_task.cancel()
         await asyncio.wait([self._loop_task])
+        self._end_all(EngineStopped("the engine has been closed"))
         self._model_thread.shutdown()
         self._text_threads.shutdown()
 
@@ -223,9 +224,6 @@ class Engine:
                     self._work_arrived.clear()
                     await self._work_arrived.wait()
                 await self._step()
-        except asyncio.CancelledError:
-            self._end_all(EngineStopped("the engine has been closed"))
-            raise
         except Exception:
             logger.exception("the engine loop has died")
             self._end_all(EngineStopped("the engine has died"))
