@@ -25,6 +25,7 @@ from engine.errors import (
     RequestFailed,
 )
 from engine.stats import EngineStats, Histogram, Occupancy, StepTimes
+from engine.trace import EngineTrace, TracedBlock, TracedRequest, TracedShare, TracedStep
 
 __all__ = [
     "PRIORITIES",
@@ -37,6 +38,7 @@ __all__ = [
     "EngineHealth",
     "EngineStats",
     "EngineStopped",
+    "EngineTrace",
     "FinishReason",
     "Histogram",
     "InvalidRequest",
@@ -55,5 +57,9 @@ __all__ = [
     "SamplingParams",
     "StepTimes",
     "TokenLogprob",
+    "TracedBlock",
+    "TracedRequest",
+    "TracedShare",
+    "TracedStep",
     "Usage",
 ]

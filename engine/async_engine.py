@@ -31,6 +31,7 @@ from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.sizing import resolve_sizes
 from engine.stats import EngineStats, StatsRecorder
+from engine.trace import EngineTrace, TracedBlock, Tracer, inspect_block
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Engine:
         )
         self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes))
         self._stats = StatsRecorder(time.monotonic())
+        self._tracer = Tracer()
         self._runner = ModelRunner(
             loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
         )
@@ -210,6 +212,17 @@ class Engine:
     def stats(self) -> EngineStats:
         return self._stats.snapshot(self._scheduler, self._manager, time.monotonic())
 
+    def trace(self) -> EngineTrace:
+        """The blocks, the requests and the last steps, for those who want to watch."""
+        return self._tracer.trace(self._manager, [*self._scheduler.running, *self._scheduler.waiting])
+
+    def inspect_block(self, block: int) -> TracedBlock:
+        """
+        Raises:
+            IndexError: there is no such block.
+        """
+        return inspect_block(self._manager, block)
+
     def health(self) -> EngineHealth:
         alive = self._loop_task is not None and not self._loop_task.done()
         busy = alive and self._scheduler.has_work
@@ -255,6 +268,7 @@ class Engine:
                 self._close(share.request)
         now = time.monotonic()
         self._stats.record_step(step, result, scheduled - started, now - self._progress_at, now)
+        self._tracer.record_step(step, started, now - started)
 
     def _tell(self, request: Request, told: Output | RequestFailed) -> None:
         if isinstance(told, RequestFailed):

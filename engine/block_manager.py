@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from engine.block_pool import BlockCounts, BlockPool
 from engine.plan import BlockMove, BlockTransfers
-from engine.prefix_cache import CachedBlock, PartialMatch, PrefixCache
+from engine.prefix_cache import BlockKey, CachedBlock, PartialMatch, PrefixCache
 from engine.request import Request, Sequence
 
 
@@ -170,7 +170,8 @@ class BlockManager:
             target = self._bring_in(block)
             content = self._cpu_cache.content(block)
             sequence.block_table.append(target)
-            self._make_findable(target, content)
+            if content is not None:
+                self._make_findable(target, content)
         sequence.num_computed_tokens = len(sequence.block_table) * self.block_size
         if partial is None:
             return
@@ -311,7 +312,8 @@ class BlockManager:
         """CPU-pool block -> device block with the same content, where the prefix cache still has one."""
         found: dict[int, int] = {}
         for sequence in request.sequences:
-            for key, block in zip(sequence.block_keys, sequence.swap_table, strict=False):
+            num_full = sequence.num_computed_tokens // self.block_size  # keys may be known of blocks yet to be filled
+            for key, block in zip(sequence.block_keys[:num_full], sequence.swap_table, strict=False):
                 device_block = self._device_cache.find(key)
                 if device_block is not None:
                     found[block] = device_block
@@ -364,6 +366,11 @@ class BlockManager:
     def counts(self) -> tuple[BlockCounts, BlockCounts]:
         """Blocks by state: device pool, CPU pool."""
         return self.device.counts(), self.cpu.counts()
+
+    def key_of(self, block: int) -> BlockKey | None:
+        """Prefix-cache key of a device block, if it is full and can be found."""
+        content = self._device_cache.content(block)
+        return None if content is None else content.key
 
     def check(self, requests: Iterable[Request]) -> None:
         """Assert that both pools account for every block of every table (invariant 1)."""

@@ -43,7 +43,9 @@ class BlockPool:
         self.num_available = num_blocks
         self._on_evict = on_evict
         self._references = [0] * num_blocks
-        self._is_cached = [False] * num_blocks
+        self._is_cached = bytearray(num_blocks)
+        self._taken_in_step = [0] * num_blocks
+        self._step = 0
         self._num_cached_available = 0
         self._released_after_step: list[int] = []
         self._sentinel = num_blocks
@@ -57,10 +59,11 @@ class BlockPool:
             raise IndexError("no block is available")
         self._unlink(block)
         if self._is_cached[block]:
-            self._is_cached[block] = False
+            self._is_cached[block] = 0
             self._num_cached_available -= 1
             self._on_evict(block)
         self._references[block] = 1
+        self._taken_in_step[block] = self._step
         return block
 
     def retain(self, block: int) -> None:
@@ -89,14 +92,15 @@ class BlockPool:
         for block in self._released_after_step:
             self.release(block)
         self._released_after_step.clear()
+        self._step += 1
 
     def mark_cached(self, block: int) -> None:
         """A held block's content is now findable: keep it for as long as possible after its last release."""
-        self._is_cached[block] = True
+        self._is_cached[block] = 1
 
     def forget_content(self, block: int) -> None:
         """A cached block's content is no longer findable; if nobody holds it, it is the next to be taken."""
-        self._is_cached[block] = False
+        self._is_cached[block] = 0
         if self._references[block] == 0:
             self._unlink(block)
             self._num_cached_available -= 1
@@ -104,6 +108,18 @@ class BlockPool:
 
     def num_references(self, block: int) -> int:
         return self._references[block]
+
+    def references(self) -> list[int]:
+        """Of every block."""
+        return list(self._references)
+
+    def cached_flags(self) -> bytes:
+        """1 for every block whose content can be found, held or not."""
+        return bytes(self._is_cached)
+
+    def age_steps(self, block: int) -> int:
+        """Steps since the block was last taken for new content."""
+        return self._step - self._taken_in_step[block]
 
     def counts(self) -> BlockCounts:
         moving = Counter(self._released_after_step)

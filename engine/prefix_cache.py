@@ -115,8 +115,8 @@ class PrefixCache:
                 del self._children[content.parent]
         return content
 
-    def content(self, block: int) -> CachedBlock:
-        return self._contents[block]
+    def content(self, block: int) -> CachedBlock | None:
+        return self._contents.get(block)
 
 
 def _common_length(left: Sequence[int], right: Sequence[int]) -> int:

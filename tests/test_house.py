@@ -44,7 +44,18 @@ ROOMS = {
     "engine core": Room(
         files=_engine(
             *("admission", "api", "beam", "block_manager", "block_pool", "config", "continuation", "detokenizer"),
-            *("errors", "plan", "preemption", "prefix_cache", "randomness", "request", "scheduler", "stats", "step"),
+            *(
+                "errors",
+                "plan",
+                "preemption",
+                "prefix_cache",
+                "randomness",
+                "request",
+                "scheduler",
+                "stats",
+                "step",
+                "trace",
+            ),
         ),
     ),
     "engine tensors": Room(

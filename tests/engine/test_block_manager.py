@@ -85,6 +85,18 @@ def test_swapping_moves_shared_blocks_once_and_keeps_them_shared() -> None:
     manager.check([request])
 
 
+def test_a_swapped_block_that_is_not_full_is_never_taken_for_a_full_one() -> None:
+    manager, memory = BlockManager(6, 6, BLOCK_SIZE, True), MemoryRunner(6, 6, BLOCK_SIZE)
+    swapped, other = make_request(list(range(9)), name="a"), make_request(list(range(9)), name="b")
+    assert manager.admit(swapped, 0, 0)
+    compute(manager, memory, swapped, 1)
+    assert manager.swap_out(swapped)
+    assert manager.admit(other, 0, 0)
+    compute(manager, memory, other, 9)
+    assert manager.admit(swapped, 0, 0)
+    assert swapped.sequences[0].block_table[0] != other.sequences[0].block_table[0]
+
+
 class ManagerMachine(RuleBasedStateMachine):
     """Requests over a tiny pool. Operations pile up in a step; when it runs, memory must hold what tables promise."""
 
@@ -94,6 +106,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.memory = MemoryRunner(NUM_BLOCKS, 6, BLOCK_SIZE)
         self.requests: list[Request] = []
         self.rows: list[tuple[Request, Sequence, PlannedRow]] = []
+        self.admitted: list[Request] = []
         self.num_made = 0
 
     def in_step(self, request: Request) -> bool:
@@ -116,6 +129,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if self.manager.admit(request, headroom, 0):
             request.status = Status.RUNNING
             request.was_admitted = True
+            self.admitted.append(request)
             assert self.manager.device.num_available >= headroom
         else:
             assert self.manager.device.num_available == available, "a refusal must change nothing"
@@ -151,9 +165,8 @@ class ManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.idle(Status.RUNNING))
     @rule(data=st.data())
     def swap_out(self, data: st.DataObject) -> None:
-        # As in the scheduler, whoever was admitted in this step is not its victim: the moves would be out of order.
-        candidates = [request for request in self.idle(Status.RUNNING) if not self.manager.transfers.swap_ins]
-        candidates = candidates if not self.manager.transfers.copies else []
+        # As in the scheduler, whoever was admitted in this step is not its victim: swap-outs run before what fills it.
+        candidates = [request for request in self.idle(Status.RUNNING) if request not in self.admitted]
         if candidates:
             request = data.draw(st.sampled_from(candidates))
             if self.manager.swap_out(request):
@@ -164,7 +177,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         """In any state: waiting, running, in the middle of a step or swapped out."""
         request = data.draw(st.sampled_from(self.requests))
-        if self.in_step(request):
+        if self.in_step(request) or request in self.admitted:
             self.run_step(aborted=request)
         else:
             self.let_go(request)
@@ -190,6 +203,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for request in {id(r): r for r, _, _ in self.rows}.values():
             self.fork_if_prompt_is_done(request)
         self.rows.clear()
+        self.admitted.clear()
         self.manager.check(self.requests)
         self.verify()
 
