@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv.embedded import EmbeddedStore
 from chatsrv.endpoints import completions, conversations, models, responses
@@ -51,7 +51,7 @@ ROUTES: list[BaseRoute] = [
     Route("/detokenize", models.detokenize, methods=["POST"]),
     Route("/healthz", healthz, methods=["GET"]),
     Route("/readyz", readyz, methods=["GET"]),
-    Mount("/", Page()),
+    Route("/{path:path}", Page(), methods=["GET"]),
 ]
 
 _HANDLERS = dict.fromkeys((ApiError, EngineError, HTTPException, Exception), error_response)

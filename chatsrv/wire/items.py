@@ -38,14 +38,17 @@ class InputPart(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class InputMessage(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A message of ``input``. ``id``, ``status`` and ``phase`` come with items that are sent back."""
+    """A message of ``input``. What follows ``type`` comes with items that are sent back, and is not looked at."""
 
     role: Role
     content: str | Annotated[list[InputPart], Meta(max_length=MAX_PARTS)] | None = None
     type: Literal["message"] | None = None
-    id: str | None = None
-    status: ItemStatus | None = None
-    phase: Literal["commentary", "final_answer"] | None = None
+    id: object = None
+    status: object = None
+    phase: object = None
+    created_at: object = None
+    parent_id: object = None
+    response_id: object = None
 
     @property
     def text(self) -> str:

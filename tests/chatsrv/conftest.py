@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,21 @@ class RunningServer:
     engine: FakeEngine
     settings: ServerSettings
     loop: asyncio.AbstractEventLoop
+    clients: list[OpenAI] = field(default_factory=list)
 
     @property
     def ws_url(self) -> str:
         return self.url.replace("http", "ws", 1) + "/v1/responses"
 
     def client(self) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        """The official client; closed with the test."""
+        self.clients.append(OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0))
+        return self.clients[-1]
+
+    def close_clients(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.clients.clear()
 
     def async_client(self) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
@@ -66,6 +74,7 @@ class ServerThread:
 
     def __exit__(self, *exc_info: object) -> None:
         if self.server is not None:
+            self.server.close_clients()
             self.server.loop.call_soon_threadsafe(self._stop)
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -144,6 +153,7 @@ def server(shared_server: RunningServer) -> Iterator[RunningServer]:
     vars(shared_server.engine).update(vars(fresh))
     yield shared_server
     shared_server.engine.paused = False
+    shared_server.close_clients()
     wait_until(lambda: shared_server.engine.running == 0)
 
 

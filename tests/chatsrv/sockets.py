@@ -16,7 +16,8 @@ TIMEOUT_S = 20.0
 
 class Socket:
     def __init__(self, server: RunningServer, **options: Any) -> None:
-        self._context = connect(server.ws_url, **options)
+        # An unbounded queue: with a full one, this client does not see the answer to its close frame.
+        self._context = connect(server.ws_url, **({"max_queue": None} | options))
         self.connection: ClientConnection
 
     def __enter__(self) -> Self:
