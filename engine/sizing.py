@@ -36,11 +36,14 @@ class CacheSizes:
     max_model_len: int
 
 
-def resolve_sizes(config: EngineConfig, layout: CacheLayout, device: torch.device, max_position: int) -> CacheSizes:
+def resolve_sizes(
+    config: EngineConfig, layout: CacheLayout, device: torch.device, max_position: int, reserved_bytes: int = 0
+) -> CacheSizes:
     """Fill in what the configuration leaves open. Call when the weights are loaded.
 
     Args:
         max_position: the longest sequence that the model was made for.
+        reserved_bytes: of memory that is free but spoken for: weights that are yet to be loaded.
 
     Raises:
         ConfigError: the wanted length is more than the model or the blocks can hold.
@@ -51,7 +54,7 @@ def resolve_sizes(config: EngineConfig, layout: CacheLayout, device: torch.devic
     num_blocks = config.num_blocks
     if num_blocks is None:
         most_useful = config.max_num_seqs * -(-(wanted_len or max_position) // config.block_size)
-        num_blocks = min(_device_cache_bytes(device) // layout.block_bytes, most_useful)
+        num_blocks = min(_device_cache_bytes(device, reserved_bytes) // layout.block_bytes, most_useful)
     num_slots = num_blocks * config.block_size
     if num_slots < 2 or (wanted_len is not None and wanted_len > num_slots):
         raise ConfigError(
@@ -70,11 +73,12 @@ def resolve_sizes(config: EngineConfig, layout: CacheLayout, device: torch.devic
     return CacheSizes(num_blocks, num_swap_blocks, wanted_len or min(max_position, num_slots))
 
 
-def _device_cache_bytes(device: torch.device) -> int:
+def _device_cache_bytes(device: torch.device, reserved_bytes: int) -> int:
     if device.type == "cpu":
-        return min(int(_available_cpu_bytes() * CPU_CACHE_SHARE), MAX_CPU_CACHE_BYTES)
+        free = max(0, _available_cpu_bytes() - reserved_bytes)
+        return min(int(free * CPU_CACHE_SHARE), MAX_CPU_CACHE_BYTES)
     free, _ = torch.cuda.mem_get_info(device)
-    return int(free * GPU_CACHE_SHARE)
+    return int(max(0, free - reserved_bytes) * GPU_CACHE_SHARE)
 
 
 def _available_cpu_bytes() -> int:

@@ -70,7 +70,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
     dtype = choose_dtype(config.dtype, device)
     files = find_model(config.model)
     parts = _read_gguf(files) if files.gguf else _read_folder(files)
-    max_position = _max_position(parts.config)
+    max_position = find_max_position(parts.config)
     if is_llama_like(parts.config):
         weights = Weights(parts.tensors, dtype, device)
         model: Model = LlamaModel(parts.config, weights, config.max_model_len or max_position)
@@ -116,18 +116,28 @@ def _read_gguf(files: ModelFiles) -> _Parts:
 
 
 def _read_folder(files: ModelFiles) -> _Parts:
-    try:
-        config = AutoConfig.from_pretrained(files.folder, local_files_only=True)
-    except Exception as error:
-        raise ModelLoadError(f"{files.folder / 'config.json'} cannot be read: {error}") from error
-    if getattr(config, "quantization_config", None):
-        method = config.quantization_config.get("quant_method", "unknown")
-        raise ModelLoadError(f"{files.folder} holds weights quantised by {method}, which we cannot read")
+    config = read_folder_config(files.folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
     except Exception as error:
         raise ModelLoadError(f"the tokenizer in {files.folder} cannot be read: {error}") from error
     return _Parts(config, tokenizer, read_safetensors(files.shards))
+
+
+def read_folder_config(folder: Path) -> Any:
+    """The transformers configuration in a folder.
+
+    Raises:
+        ModelLoadError: it cannot be read, or speaks of weights in a form that we cannot read.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:
+        raise ModelLoadError(f"{folder / 'config.json'} cannot be read: {error}") from error
+    if getattr(config, "quantization_config", None):
+        method = config.quantization_config.get("quant_method", "unknown")
+        raise ModelLoadError(f"{folder} holds weights quantised by {method}, which we cannot read")
+    return config
 
 
 def choose_device(setting: str) -> torch.device:
@@ -160,7 +170,12 @@ def _cpu_has_bfloat16() -> bool:
     return bool(flags.get("avx512_bf16") or flags.get("amx_bf16"))
 
 
-def _max_position(config: Any) -> int:
+def find_max_position(config: Any) -> int:
+    """The longest sequence that a model was made for.
+
+    Raises:
+        ModelLoadError: its configuration does not tell.
+    """
     limit = getattr(config, "max_position_embeddings", None)
     if limit is None:
         raise ModelLoadError(f"the configuration of {config.model_type} names no max_position_embeddings")

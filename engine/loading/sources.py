@@ -38,8 +38,11 @@ class ModelFiles:
         return self.shards if self.gguf is None else (self.gguf,)
 
 
-def find_model(model: str) -> ModelFiles:
+def find_model(model: str, *, local_files_only: bool = False) -> ModelFiles:
     """Resolve ``smollm2``, a folder, a ``.gguf`` file or a hub id, in this order.
+
+    Args:
+        local_files_only: a hub id that is not in the cache is not downloaded.
 
     Raises:
         ModelLoadError: names the file that is missing and, where there is one, the command that brings it.
@@ -53,7 +56,7 @@ def find_model(model: str) -> ModelFiles:
         return _folder_files(path)
     if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
         raise ModelLoadError(f"there is no model at {model}: expected a folder, a .gguf file or a hub id owner/name")
-    return _hub_files(model)
+    return _hub_files(model, local_files_only=local_files_only)
 
 
 def _demo_gguf() -> Path:
@@ -104,12 +107,13 @@ def _shards(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in names)
 
 
-def _hub_files(model: str) -> ModelFiles:
+def _hub_files(model: str, *, local_files_only: bool) -> ModelFiles:
     """From the hub's cache without asking the hub, where the cache is whole; else downloaded."""
     try:
         return _folder_files(_snapshot(model, local_files_only=True))
     except (OSError, ModelLoadError):
-        pass
+        if local_files_only:
+            raise
     try:
         return _folder_files(_snapshot(model, local_files_only=False))
     except OSError as error:

@@ -141,7 +141,7 @@ def load_adapter(folder: Path, config: Any, dtype: torch.dtype, device: torch.de
     Raises:
         ModelLoadError: the model cannot run over a paged cache, with the reason, or its files cannot be read.
     """
-    _check_class(config)
+    check_architecture(config)
     AttentionInterface.register(ATTENTION_NAME, attend)
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -152,8 +152,12 @@ def load_adapter(folder: Path, config: Any, dtype: torch.dtype, device: torch.de
     return AdapterModel(model.to(device).eval().requires_grad_(False))
 
 
-def _check_class(config: Any) -> None:
-    """Refuse, before any weight is read, what is known not to run."""
+def check_architecture(config: Any) -> None:
+    """Refuse, before any weight is read, what is known not to run.
+
+    Raises:
+        ModelLoadError: with the reason.
+    """
     name = config.model_type
     if getattr(config, "is_encoder_decoder", False):
         raise ModelLoadError(f"{name} is an encoder-decoder; only decoders can run")
