@@ -1,4 +1,4 @@
-"""The command line: ``chatsrv serve`` and ``chatsrv chat``."""
+"""The command line: ``chatsrv serve``, ``chatsrv chat`` and ``chatsrv models``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from chatsrv.embedded import StoreStartError
 from chatsrv.errors import Unavailable
+from chatsrv.model_list import describe_models
 from chatsrv.serve import AddressError, serve
 from chatsrv.settings import PREFIX, ServerSettings, SettingError, SettingsReader
 from chatsrv.terminal import Terminal
-from engine import ConfigError, Engine, EngineConfig, ModelLoadError
+from engine import ConfigError, Engine, EngineConfig, ModelLoadError, list_models
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "chat":
             return _chat(options)
+        if options.command == "models":
+            return _models(reader, options)
         return _serve(reader, options)
     except (SettingError, ConfigError) as error:
         print(f"chatsrv: {error}", file=sys.stderr)
@@ -43,6 +46,8 @@ def _parser(reader: SettingsReader) -> argparse.ArgumentParser:
     chat.add_argument("--temperature", type=float, metavar="NUMBER", help="0 always takes the likeliest token")
     chat.add_argument("--max-tokens", type=int, metavar="INT", help="length limit of an answer")
     chat.add_argument("--conversation", metavar="ID", help="go on with this conversation")
+    models = commands.add_parser("models", help="list the models on this machine, and what they need of its memory")
+    reader.add_flags(models)
     return parser
 
 
@@ -55,6 +60,14 @@ def _serve(reader: SettingsReader, options: argparse.Namespace) -> int:
     except (AddressError, StoreStartError, ModelLoadError, Unavailable) as error:
         print(f"chatsrv: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _models(reader: SettingsReader, options: argparse.Namespace) -> int:
+    given = reader.read(vars(options), os.environ)
+    settings, config = reader.make(ServerSettings, given), reader.make(EngineConfig, given)
+    logging.basicConfig(level=logging.ERROR)
+    print(describe_models(list_models(config, [settings.data_dir.expanduser() / "models"]), config.block_size))
     return 0
 
 

@@ -24,6 +24,7 @@ from engine.errors import (
     QueueFull,
     RequestFailed,
 )
+from engine.loading.inventory import FoundModel, ModelNeeds, list_models
 from engine.stats import EngineStats, Histogram, Occupancy, StepTimes
 from engine.trace import EngineTrace, TracedBlock, TracedRequest, TracedShare, TracedStep
 
@@ -40,10 +41,12 @@ __all__ = [
     "EngineStopped",
     "EngineTrace",
     "FinishReason",
+    "FoundModel",
     "Histogram",
     "InvalidRequest",
     "ModelInfo",
     "ModelLoadError",
+    "ModelNeeds",
     "Notice",
     "Occupancy",
     "Output",
@@ -62,4 +65,5 @@ __all__ = [
     "TracedShare",
     "TracedStep",
     "Usage",
+    "list_models",
 ]
