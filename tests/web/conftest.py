@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.chatsrv.conftest import RunningServer, ServerThread, make_settings
+from tests.chatsrv.conftest import RunningServer, ServerThread, make_settings, wait_until
 from tests.fakes import FakeEngine
 from tests.machine import need_program
 from tests.web.scripted import ScriptedServer
@@ -51,39 +51,73 @@ def address(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
+def engine(server: RunningServer) -> Iterator[FakeEngine]:
+    """The engine behind the server, as new; afterwards nothing may run any more."""
+    vars(server.engine).update(vars(FakeEngine()))
+    yield server.engine
+    server.engine.paused = False
+    server.engine.delay_s = 0
+    wait_until(lambda: server.engine.running == 0)
+
+
+@pytest.fixture
+def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
     """Opens the chat in a fresh browser profile; a page that logs an error or asks another host fails its test."""
-    contexts = []
-    problems: list[str] = []
-
-    def open_page(
-        *, path: str = "", phone: bool = False, before: Callable[[Page], None] | None = None, **options: Any
-    ) -> Page:
-        size = PHONE if phone else DESKTOP
-        context = browser.new_context(viewport=size, is_mobile=phone, has_touch=phone, **options)
-        contexts.append(context)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith((address, "blob:")) else problems.append(request.url),
-        )
-        if before:
-            before(page)
-        page.goto(f"{address}/{path}")
-        page.locator("#composer").wait_for()
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert problems == []
+    pages = Pages(browser, default_address=lambda: request.getfixturevalue("address"))
+    yield pages.open
+    pages.close()
 
 
 @pytest.fixture
 def script() -> ScriptedServer:
     """Plays the server's side of the socket; pass its ``attach`` as ``before``."""
     return ScriptedServer()
+
+
+class Pages:
+    """Open pages, and what went wrong in them."""
+
+    def __init__(self, browser: Browser, default_address: Callable[[], str]) -> None:
+        self._browser = browser
+        self._default_address = default_address
+        self._contexts: list[BrowserContext] = []
+        self._problems: list[str] = []
+
+    def open(
+        self,
+        *,
+        address: str | None = None,
+        phone: bool = False,
+        may_fail: bool = False,
+        before: Callable[[Page], None] | None = None,
+        **options: Any,
+    ) -> Page:
+        """Options go to the browser context. ``may_fail``: requests may fail, for the server goes away."""
+        address = address or self._default_address()
+        viewport = PHONE if phone else DESKTOP
+        context = self._browser.new_context(viewport=viewport, is_mobile=phone, has_touch=phone, **options)
+        self._contexts.append(context)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        self._watch(page, address, may_fail)
+        if before:
+            before(page)
+        page.goto(address)
+        page.locator("#composer").wait_for()
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+        assert self._problems == []
+
+    def _watch(self, page: Page, address: str, may_fail: bool) -> None:
+        own = (address, address.replace("http", "ws", 1), "blob:")
+        page.on("pageerror", lambda error: self._problems.append(f"error: {error}"))
+        page.on("console", lambda line: self._note(line.text, line.type == "error" and not may_fail))
+        page.on("request", lambda request: self._note(request.url, not request.url.startswith(own)))
+        page.on("websocket", lambda socket: self._note(socket.url, not socket.url.startswith(own)))
+
+    def _note(self, what: str, is_problem: bool) -> None:
+        if is_problem:
+            self._problems.append(what)

@@ -69,7 +69,13 @@ export class App {
     this.#park();
     this.chat = this.#chatOf(id);
     this.#writeHash(id);
-    if (Object.keys(this.chat.tree.messages).length === 0) await this.chat.load(id);
+    if (Object.keys(this.chat.tree.messages).length > 0) return;
+    try {
+      await this.chat.load(id);
+    } catch (error) {
+      this.openNew();
+      throw error;
+    }
   }
 
   async rename({ id, metadata }: Conversation, title: string): Promise<void> {

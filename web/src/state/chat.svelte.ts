@@ -2,7 +2,7 @@
 
 import { api } from "../protocol/api";
 import type { ResponseStreams, Stream } from "../protocol/streams";
-import { isTerminal, textOf, type CreateRequest, type ErrorBody, type ResponseEvent } from "../protocol/types";
+import { isTerminal, textOf, type CreateRequest, type ErrorBody, type Item, type ResponseEvent } from "../protocol/types";
 import { applyEvent, applyRefusal, finish } from "./reduce";
 import { forgetRunning, rememberRunning, runningResponses, type RunningResponse } from "./running";
 import { DEFAULT_SETTINGS, fromMetadata, samplingFields, toMetadata, type Settings } from "./settings";
@@ -55,9 +55,10 @@ export class Chat {
     this.id = id;
     this.isLoading = true;
     try {
-      const [conversation] = await Promise.all([api.readConversation(id), this.refresh()]);
-      this.title = conversation.metadata.title ?? "";
-      this.settings = fromMetadata(conversation.metadata);
+      const [{ metadata }, items] = await Promise.all([api.readConversation(id), api.listItems(id)]);
+      this.title = metadata.title ?? "";
+      this.settings = fromMetadata(metadata);
+      this.#merge(items);
     } finally {
       this.isLoading = false;
     }
@@ -65,16 +66,7 @@ export class Chat {
 
   /** Takes over what other pages and earlier connections did. */
   async refresh(): Promise<void> {
-    if (this.id === null) return;
-    mergeItems(this.tree, await api.listItems(this.id));
-    for (const running of runningResponses()) {
-      if (running.conversationId === this.id) this.#restore(running);
-    }
-    for (const answer of this.runningAnswers) {
-      if (answer.responseId !== null && !this.#streams.has(answer.key)) this.#follow(answer, answer.responseId);
-    }
-    const last = this.path.findLast(({ role }) => role === "assistant");
-    if (last) await this.readDetails(last);
+    if (this.id !== null) this.#merge(await api.listItems(this.id));
   }
 
   /** Asks at the end of the visible path. Throws where the conversation cannot be created. */
@@ -136,6 +128,18 @@ export class Chat {
   /** Follows nothing any more; running answers go on at the server. */
   leave(): void {
     for (const stream of this.#streams.values()) stream.leave();
+  }
+
+  #merge(items: Item[]): void {
+    mergeItems(this.tree, items);
+    for (const running of runningResponses()) {
+      if (running.conversationId === this.id) this.#restore(running);
+    }
+    for (const answer of this.runningAnswers) {
+      if (answer.responseId !== null && !this.#streams.has(answer.key)) this.#follow(answer, answer.responseId);
+    }
+    const last = this.path.findLast(({ role }) => role === "assistant");
+    if (last) void this.readDetails(last);
   }
 
   async #create(text: string): Promise<void> {

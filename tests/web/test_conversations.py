@@ -1,0 +1,281 @@
+"""Conversations as a whole: branches, the list, files, and what survives a reload or a lost server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.chatsrv.conftest import ServerThread, make_settings
+from tests.fakes import FakeEngine
+from tests.web.conftest import OpenPage
+
+ANSWER = "article[aria-label='Answer']"
+QUESTION = "article[aria-label='You']"
+
+
+@pytest.fixture
+def page(open_page: OpenPage, engine: FakeEngine) -> Page:
+    return open_page()
+
+
+def ask(page: Page, text: str) -> None:
+    """Asks and waits for the end of the answer."""
+    count = page.locator(ANSWER).count()
+    page.fill("#composer", text)
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_have_count(count + 1)
+    wait_for_end(page)
+
+
+def wait_for_end(page: Page) -> None:
+    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=20_000)
+
+
+def questions(page: Page) -> list[str]:
+    return [text.strip() for text in page.locator(f"{QUESTION} .bubble").all_inner_texts()]
+
+
+def edit_first(page: Page, text: str) -> None:
+    page.locator(QUESTION).first.hover()
+    page.get_by_role("button", name="Edit").first.click()
+    page.get_by_label("Edit your message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def items(page: Page, address: str) -> list[dict[str, Any]]:
+    conversation = page.url.rsplit("/", 1)[-1]
+    data: list[dict[str, Any]] = httpx.get(f"{address}/v1/conversations/{conversation}/items?order=asc").json()["data"]
+    return data
+
+
+def test_an_edit_makes_a_branch_and_loses_nothing(page: Page, engine: FakeEngine) -> None:
+    ask(page, "One")
+    ask(page, "Two")
+    edit_first(page, "Uno")
+    wait_for_end(page)
+    assert questions(page) == ["Uno"]
+    page.locator(QUESTION).first.hover()
+    page.get_by_role("button", name="Previous version").first.click()
+    assert questions(page) == ["One", "Two"]
+    page.reload()
+    expect(page.locator(QUESTION)).to_have_count(1)
+    assert questions(page) == ["Uno"]
+    page.get_by_role("button", name="Previous version").first.click()
+    assert questions(page) == ["One", "Two"]
+
+
+def test_the_prompt_is_the_visible_path_only(page: Page, engine: FakeEngine) -> None:
+    for answer in ("Answer A", "Answer B", "Answer C", "Answer D"):
+        engine.enqueue(answer)
+    ask(page, "One")
+    ask(page, "Two")
+    edit_first(page, "Uno")
+    wait_for_end(page)
+    ask(page, "Due")
+    prompt = engine.submissions[-1].text
+    assert all(text in prompt for text in ("Uno", "Answer C", "Due"))
+    assert not any(text in prompt for text in ("One", "Two", "Answer A", "Answer B"))
+
+
+def test_regenerated_answers_can_be_paged_through(page: Page, engine: FakeEngine) -> None:
+    for answer in ("First", "Second", "Third"):
+        engine.enqueue(answer)
+    ask(page, "Question")
+    for _ in range(2):
+        page.get_by_role("button", name="Answer again").click()
+        wait_for_end(page)
+    expect(page.locator(ANSWER)).to_contain_text("Third")
+    expect(page.locator(ANSWER)).to_contain_text("3 of 3")
+    page.get_by_role("button", name="Previous version").click()
+    expect(page.locator(ANSWER)).to_contain_text("Second")
+    page.get_by_role("button", name="Side by side").click()
+    expect(page.locator(ANSWER)).to_have_count(3)
+    assert questions(page) == ["Question"]
+
+
+def test_stop_keeps_what_was_delivered_and_the_next_turn_knows_it(page: Page, engine: FakeEngine, address: str) -> None:
+    engine.delay_s = 0.02
+    engine.enqueue("word " * 200)
+    page.fill("#composer", "Go on and on")
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_contain_text("word word")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stopped.", exact=True)).to_be_visible()
+    engine.delay_s = 0
+    ask(page, "What did you just say?")
+    delivered = items(page, address)[1]
+    assert delivered["status"] == "incomplete"
+    text = delivered["content"][0]["text"]
+    assert page.locator(f"{ANSWER} .prose").first.inner_text().split() == text.split()
+    assert engine.submissions[-1].text.count(text) == 1
+
+
+def test_a_reload_in_mid_answer_goes_on(page: Page, engine: FakeEngine) -> None:
+    engine.delay_s = 0.01
+    text = " ".join(f"word{number}" for number in range(60))
+    engine.enqueue(text)
+    page.fill("#composer", "Go on")
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_contain_text("word3 ")
+    page.reload()
+    expect(page.locator(ANSWER)).to_contain_text("word59", timeout=20_000)
+    wait_for_end(page)
+    assert page.locator(f"{ANSWER} .prose").inner_text() == text
+
+
+def test_a_reload_while_the_answer_waits_finds_it_again(page: Page, engine: FakeEngine) -> None:
+    engine.paused = True
+    page.fill("#composer", "Are you there?")
+    page.keyboard.press("Enter")
+    expect(page.locator("button.send[type=button]")).to_be_visible()
+    page.wait_for_timeout(100)
+    page.reload()
+    expect(page.locator(QUESTION)).to_have_count(1)
+    engine.paused = False
+    expect(page.locator(ANSWER)).to_contain_text("You said: Are you there?")
+    expect(page.locator(QUESTION)).to_have_count(1)
+
+
+def test_an_answer_in_another_conversation_goes_on(page: Page, engine: FakeEngine) -> None:
+    engine.delay_s = 0.01
+    engine.enqueue("slow " * 60 + "end")
+    page.fill("#composer", "First")
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_contain_text("slow")
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.get_by_role("img", name="Answer running")).to_be_visible()
+    expect(page.locator("#composer")).to_have_value("")
+    page.get_by_role("button", name="First", exact=True).first.click()
+    wait_for_end(page)
+    expect(page.locator(ANSWER)).to_contain_text("end")
+
+
+def test_search_rename_delete(page: Page, engine: FakeEngine) -> None:
+    titles = page.locator("nav .title")
+    ask(page, "Zebras in the wild")
+    page.keyboard.press("Control+Shift+o")
+    ask(page, "Quokkas at home")
+    expect(titles.first).to_have_text("Quokkas at home")
+    page.get_by_role("searchbox").fill("zebra")
+    expect(titles).to_have_text(["Zebras in the wild"])
+    titles.first.hover()
+    page.get_by_role("button", name="Rename").first.click()
+    page.get_by_label("Conversation title").fill("Striped horses")
+    page.keyboard.press("Enter")
+    page.get_by_role("searchbox").fill("")
+    expect(page.get_by_role("button", name="Striped horses")).to_be_visible()
+    page.get_by_role("button", name="Striped horses").hover()
+    page.locator("li", has_text="Striped horses").get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name="Striped horses")).to_have_count(0)
+    expect(page.locator("h1")).to_have_text("Quokkas at home")
+
+
+def test_settings_go_with_the_conversation(page: Page, engine: FakeEngine) -> None:
+    page.keyboard.press("Control+,")
+    page.get_by_label("System prompt").fill("Answer like a pirate.")
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_label("Priority").select_option("flex")
+    page.get_by_role("button", name="Close").click()
+    ask(page, "Ahoy")
+    submission = engine.submissions[-1]
+    assert "Answer like a pirate." in submission.text
+    assert (submission.params.temperature, submission.priority) == (0.5, "flex")
+    page.reload()
+    expect(page.locator(ANSWER)).to_have_count(1)
+    ask(page, "Again")
+    assert engine.submissions[-1].params.temperature == 0.5
+    assert "Answer like a pirate." in engine.submissions[-1].text
+
+
+def test_a_conversation_can_be_saved_and_brought_back(page: Page, engine: FakeEngine, tmp_path: Path) -> None:
+    ask(page, "Remember this")
+    for name, ending in (("Export as Markdown", "md"), ("Export as JSON", "json")):
+        page.get_by_role("button", name="Export").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        download.value.save_as(tmp_path / f"saved.{ending}")
+    assert (tmp_path / "saved.md").read_text() == (
+        "# Remember this\n\n## You\n\nRemember this\n\n## Answer\n\nYou said: Remember this\n"
+    )
+    assert json.loads((tmp_path / "saved.json").read_text())["title"] == "Remember this"
+    before = page.url
+    page.locator("input[type=file]").set_input_files(tmp_path / "saved.json")
+    page.wait_for_url(lambda url: url != before)
+    expect(page.locator(ANSWER)).to_contain_text("You said: Remember this")
+    ask(page, "And now?")
+    assert engine.submissions[-1].text.count("You said: Remember this") == 1
+
+
+def test_an_address_of_no_conversation_opens_a_new_one(open_page: OpenPage, engine: FakeEngine) -> None:
+    page = open_page(may_fail=True)
+    page.evaluate("location.hash = '#/c/conv_00000000000000000000000000000000'")
+    expect(page.get_by_text("That did not work")).to_be_visible()
+    expect(page.get_by_role("heading", name="What shall we talk about?")).to_be_visible()
+    ask(page, "Hello")
+
+
+def test_a_file_that_is_no_conversation_is_refused(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    page.locator("input[type=file]").set_input_files(tmp_path / "other.json")
+    expect(page.get_by_text("This file is not an exported conversation.")).to_be_visible()
+
+
+def test_deleting_a_message_takes_what_followed_it(page: Page, engine: FakeEngine, address: str) -> None:
+    ask(page, "One")
+    ask(page, "Two")
+    page.locator(QUESTION).nth(1).hover()
+    page.locator(QUESTION).nth(1).get_by_role("button", name="Delete from here").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator(QUESTION)).to_have_count(1)
+    page.wait_for_timeout(200)
+    assert [item["role"] for item in items(page, address)] == ["user", "assistant"]
+
+
+def test_a_long_conversation_is_drawn_as_the_reader_comes_near(page: Page, engine: FakeEngine, address: str) -> None:
+    content = [{"role": ("user", "assistant")[number % 2], "content": f"Message {number}"} for number in range(500)]
+    conversation = httpx.post(f"{address}/v1/conversations", json={"metadata": {"title": "Long"}}).json()["id"]
+    for start in range(0, 500, 20):
+        httpx.post(f"{address}/v1/conversations/{conversation}/items", json={"items": content[start : start + 20]})
+    page.goto(f"{address}/#/c/{conversation}")
+    expect(page.get_by_text("Message 499")).to_be_visible()
+    assert page.locator("article").count() <= 80
+    page.locator("[role=region]").focus()
+    for _ in range(40):
+        page.keyboard.press("Home")
+        page.wait_for_timeout(20)
+    expect(page.get_by_text("Message 0", exact=True)).to_be_visible()
+    # Typing touches the message field only.
+    page.evaluate(
+        """() => {
+          window.changes = 0;
+          const messages = document.querySelector('[role=region]');
+          const count = all => window.changes += all.length;
+          new MutationObserver(count).observe(messages, { subtree: true, childList: true });
+        }"""
+    )
+    page.locator("#composer").press_sequentially("typing")
+    assert page.evaluate("window.changes") == 0
+
+
+def test_a_restarted_server_is_found_again(open_page: OpenPage, tmp_path: Path) -> None:
+    first = FakeEngine(delay_s=0.02)
+    first.enqueue("before " * 500)
+    with ServerThread(make_settings(tmp_path), first) as running:
+        port = int(running.url.rsplit(":", 1)[1])
+        page = open_page(address=running.url, may_fail=True)
+        page.fill("#composer", "Go on")
+        page.keyboard.press("Enter")
+        expect(page.locator(ANSWER)).to_contain_text("before before")
+    expect(page.get_by_text("No connection.")).to_be_visible()
+    with ServerThread(make_settings(tmp_path, port=port), FakeEngine()):
+        expect(page.get_by_text("No connection.")).to_have_count(0, timeout=30_000)
+        wait_for_end(page)
+        expect(page.locator(ANSWER)).to_contain_text("before before")
+        ask(page, "Still there?")
+        expect(page.locator(ANSWER).last).to_contain_text("You said: Still there?")
