@@ -103,6 +103,10 @@ ROOMS = {
         packages=frozenset({"torch"}),
         rooms=frozenset({"kernels"}),
     ),
+    "bench memory": Room(  # drives the scheduler without the engine around it
+        files=("bench/lengths.py", "bench/simulation.py", "bench/memory.py"),
+        rooms=frozenset({"engine core", "engine tensors", "bench"}),
+    ),
     "bench": Room(
         files=("bench/**/*.py",),
         packages=frozenset({"engine", "chatsrv", "httpx", "websockets", "numpy", "torch"}),
