@@ -47,9 +47,9 @@ export class App {
 
   /** Runs an action and shows what went wrong with it; answers whether it worked. */
   async attempt(action: () => Promise<unknown>): Promise<boolean> {
+    this.problem = null;
     try {
       await action();
-      this.problem = null;
       return true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
