@@ -14,18 +14,26 @@ from typing import overload
 
 import torch
 
-from kernels import contract
+from kernels import contract, reference
 from kernels.backends import backend_for
 from kernels.cache import KVCache, Transfer, swap_blocks
 from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
+from kernels.quantized import TILE, Bits, GroupedWeight, PackedWeight, join, quantize
 
 __all__ = [
     "AttentionBatch",
+    "Bits",
     "CacheLayout",
+    "GroupedWeight",
     "KVCache",
+    "PackedWeight",
     "Transfer",
     "copy_blocks",
+    "join",
+    "multiplies_low_bits",
     "paged_attention",
+    "quantize",
+    "quantized_linear",
     "rms_norm",
     "rotary_write_kv",
     "silu_and_mul",
@@ -134,3 +142,44 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     if gate_up.shape[1] % 2:
         raise ValueError(f"gate_up must have an even number of columns, not {gate_up.shape[1]}")
     return backend_for(gate_up.device.type).silu_and_mul(gate_up)
+
+
+def quantized_linear(
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor | None = None,
+    *,
+    residual: torch.Tensor | None = None,
+    is_gated: bool = False,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """x W^T + bias with a weight of 4 or 8 bits; x is rounded to 8 bits in groups of 32 inputs, each with its scale.
+
+    A row's result is the same whatever rows are computed along.
+
+    Args:
+        x: [T, K].
+        bias: [N] float32.
+        residual: added to the result, in its shape and dtype.
+        is_gated: the first N / 2 outputs are gates g, the others values v: returns silu(g) * v [T, N / 2].
+        dtype: of the result; that of x by default.
+    """
+    contract.check_rows("x", x)
+    if x.shape[1] != weight.num_inputs:
+        raise ValueError(f"x must have {weight.num_inputs} columns, not {x.shape[1]}")
+    num_columns = weight.num_outputs // 2 if is_gated else weight.num_outputs
+    if is_gated and weight.num_outputs % (2 * TILE):
+        raise ValueError(f"a gated weight must have a multiple of {2 * TILE} outputs, not {weight.num_outputs}")
+    if bias is not None and (bias.shape != (weight.num_outputs,) or bias.dtype != torch.float32):
+        raise ValueError(f"bias must be [{weight.num_outputs}] float32, not {list(bias.shape)} {bias.dtype}")
+    dtype = dtype or x.dtype
+    if residual is not None:
+        contract.check_rows("residual", residual, (dtype,))
+        if residual.shape != (x.shape[0], num_columns):
+            raise ValueError(f"residual must be {[x.shape[0], num_columns]}, not {list(residual.shape)}")
+    return backend_for(x.device.type).quantized_linear(x, weight, bias, residual, is_gated=is_gated, dtype=dtype)
+
+
+def multiplies_low_bits(device_type: str) -> bool:
+    """Whether ``quantized_linear`` is fast on such a device, and not only right."""
+    return backend_for(device_type) is not reference

@@ -14,6 +14,7 @@ import torch
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
+    from kernels.quantized import PackedWeight
 
 FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 CACHE_DTYPES = (*FLOAT_DTYPES, torch.float8_e4m3fn)
@@ -150,6 +151,17 @@ class Backend(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
     def silu_and_mul(self, gate_up: torch.Tensor) -> torch.Tensor: ...
+
+    def quantized_linear(
+        self,
+        x: torch.Tensor,
+        weight: PackedWeight,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        *,
+        is_gated: bool,
+        dtype: torch.dtype,
+    ) -> torch.Tensor: ...
 
 
 def check_write(cache: KVCache, layer: int, key: torch.Tensor, value: torch.Tensor, batch: AttentionBatch) -> None:

@@ -16,10 +16,18 @@ from kernels.cpu_build import BuildError, InstructionSet, instruction_sets, load
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
+    from kernels.quantized import PackedWeight
 
 logger = logging.getLogger(__name__)
 
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_LINEAR_FUNCTIONS = {
+    (torch.float32, torch.float32): "linear_float32_float32",
+    (torch.bfloat16, torch.bfloat16): "linear_bfloat16_bfloat16",
+    (torch.bfloat16, torch.float32): "linear_bfloat16_float32",
+}
+"""By the dtypes of inputs and outputs."""
+
 _STATUS_MESSAGES = {
     1: "query_starts and context_lens do not fit each other, the tokens or the block tables",
     2: "block_tables holds a block id outside of the cache",
@@ -91,6 +99,26 @@ class _NormCall(ctypes.Structure):
         ("num_rows", ctypes.c_int64),
         ("size", ctypes.c_int64),
         ("eps", ctypes.c_float),
+        ("num_threads", ctypes.c_int32),
+    )
+
+
+class _LinearCall(ctypes.Structure):
+    """``LinearCall`` in cpu_linear.cpp."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("residual", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("levels", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("minima", ctypes.c_void_p),
+        ("num_rows", ctypes.c_int64),
+        ("num_inputs", ctypes.c_int64),
+        ("num_outputs", ctypes.c_int64),
+        ("bits", ctypes.c_int32),
+        ("is_gated", ctypes.c_int32),
         ("num_threads", ctypes.c_int32),
     )
 
@@ -196,6 +224,39 @@ class NativeBackend:
             ctypes.c_int64(size),
             ctypes.c_int32(torch.get_num_threads()),
         )
+        return output
+
+    def quantized_linear(
+        self,
+        x: torch.Tensor,
+        weight: PackedWeight,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        *,
+        is_gated: bool,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        name = _LINEAR_FUNCTIONS.get((x.dtype, dtype))
+        if name is None:
+            return reference.quantized_linear(x, weight, bias, residual, is_gated=is_gated, dtype=dtype)
+        num_columns = weight.num_outputs // 2 if is_gated else weight.num_outputs
+        output = torch.empty((x.shape[0], num_columns), dtype=dtype)
+        call = _LinearCall(
+            x=x.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
+            residual=None if residual is None else residual.data_ptr(),
+            output=output.data_ptr(),
+            levels=weight.levels.data_ptr(),
+            scales=weight.scales.data_ptr(),
+            minima=None if weight.minima is None else weight.minima.data_ptr(),
+            num_rows=x.shape[0],
+            num_inputs=weight.num_inputs,
+            num_outputs=weight.num_outputs,
+            bits=weight.bits,
+            is_gated=is_gated,
+            num_threads=torch.get_num_threads(),
+        )
+        _function(self._elementwise, name)(ctypes.byref(call))
         return output
 
     def _write(

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SOURCES = (FOLDER / "cpu_attention.cpp", FOLDER / "cpu_elementwise.cpp")
-HEADERS = (FOLDER / "cpu_vector.h",)
+SOURCES = tuple(FOLDER / f"cpu_{name}.cpp" for name in ("attention", "elementwise", "linear"))
+HEADERS = (FOLDER / "cpu_bytes.h", FOLDER / "cpu_vector.h")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
 MAX_COMPILE_S = 300
 
@@ -41,12 +41,21 @@ class InstructionSet:
     compiler_flags: tuple[str, ...] = ()
 
 
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX2_FLAGS = tuple(f"-m{flag}" for flag in _AVX2)
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
-_AVX512_FLAGS = ("-mavx2", "-mfma", *(f"-m{flag}" for flag in _AVX512))
+_AVX512_FLAGS = (*_AVX2_FLAGS, *(f"-m{flag}" for flag in _AVX512))
 INSTRUCTION_SETS = (
-    InstructionSet("avx512_bf16", 16, frozenset((*_AVX512, "avx512_bf16")), (*_AVX512_FLAGS, "-mavx512bf16")),
+    InstructionSet(
+        "avx512_bf16",
+        16,
+        frozenset((*_AVX512, "avx512_vnni", "avx512_bf16")),
+        (*_AVX512_FLAGS, "-mavx512vnni", "-mavx512bf16"),
+    ),
+    InstructionSet("avx512_vnni", 16, frozenset((*_AVX512, "avx512_vnni")), (*_AVX512_FLAGS, "-mavx512vnni")),
     InstructionSet("avx512", 16, frozenset(_AVX512), _AVX512_FLAGS),
-    InstructionSet("avx2", 8, frozenset(("avx2", "fma")), ("-mavx2", "-mfma")),
+    InstructionSet("avx_vnni", 8, frozenset((*_AVX2, "avx_vnni")), (*_AVX2_FLAGS, "-mavxvnni")),
+    InstructionSet("avx2", 8, frozenset(_AVX2), _AVX2_FLAGS),
     InstructionSet("baseline", 4),
 )
 

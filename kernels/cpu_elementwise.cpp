@@ -63,22 +63,6 @@ inline void for_vectors(int64_t size, Step step) {
     if (first < size) step(first, int(size - first));
 }
 
-template <class T>
-inline Floats load_some(const T* source, int count) {
-    if (count == LANES) return load(source);
-    T padded[LANES] = {};
-    std::memcpy(padded, source, count * sizeof(T));
-    return load(padded);
-}
-
-template <class T>
-inline void store_some(T* target, Floats floats, int count) {
-    if (count == LANES) return store(target, floats);
-    T padded[LANES];
-    store(padded, floats);
-    std::memcpy(target, padded, count * sizeof(T));
-}
-
 // Rotates the pairs (i, i + half) of one head.
 template <class T>
 void rotate(const T* head, const float* cos, const float* sin, int half, T* rotated) {
@@ -174,12 +158,6 @@ template <class T>
 void rms_norm(const NormCall& call) {
 #pragma omp parallel for num_threads(threads_for(call.num_rows * call.size, call.num_threads))
     for (int64_t row = 0; row < call.num_rows; ++row) norm_row<T>(call, row);
-}
-
-// silu(g) = g / (1 + exp(-g)), with the exponential of a negative number on both sides of zero.
-inline Floats silu(Floats gate) {
-    const Floats e = exponential((Floats)((Lanes)gate | INT32_MIN));
-    return gate * (gate < 0.0f ? e : splat(1.0f)) / (1.0f + e);
 }
 
 template <class T>

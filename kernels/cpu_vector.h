@@ -103,6 +103,23 @@ inline void store(BFloat16* target, Floats floats) {
     std::memcpy(target, &halves, sizeof halves);
 }
 
+// The first `count` lanes only.
+template <class T>
+inline Floats load_some(const T* source, int count) {
+    if (count == LANES) return load(source);
+    T padded[LANES] = {};
+    std::memcpy(padded, source, count * sizeof(T));
+    return load(padded);
+}
+
+template <class T>
+inline void store_some(T* target, Floats floats, int count) {
+    if (count == LANES) return store(target, floats);
+    T padded[LANES];
+    store(padded, floats);
+    std::memcpy(target, padded, count * sizeof(T));
+}
+
 template <class Operation>
 inline float reduce(Floats floats, Operation operation) {
     float numbers[LANES];
@@ -147,4 +164,10 @@ inline Floats hyperbolic_tangent(Floats x) {
     const Floats magnitude = (Floats)((Lanes)x & INT32_MAX);
     const Floats e = exponential(-2.0f * magnitude);
     return (Floats)((Lanes)((1.0f - e) / (1.0f + e)) | sign);
+}
+
+// silu(g) = g / (1 + exp(-g)), with the exponential of a negative number on both sides of zero.
+inline Floats silu(Floats gate) {
+    const Floats e = exponential((Floats)((Lanes)gate | INT32_MIN));
+    return gate * (gate < 0.0f ? e : splat(1.0f)) / (1.0f + e);
 }

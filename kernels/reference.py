@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
+from kernels.quantized import GROUP, PackedWeight
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
@@ -146,3 +147,28 @@ def _to_storage(states: torch.Tensor, cache: KVCache, scales: torch.Tensor) -> t
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """Float8 tensors as bytes, since PyTorch has no indexed write for them."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor
+
+
+def quantized_linear(
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    *,
+    is_gated: bool,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    product = round_inputs(x) @ weight.rows(torch.arange(weight.num_outputs)).T
+    if bias is not None:
+        product = product + bias
+    if is_gated:
+        product = silu_and_mul(product)
+    return (product if residual is None else product + residual).to(dtype)
+
+
+def round_inputs(x: torch.Tensor) -> torch.Tensor:
+    """Inputs [T, K] as the products see them, float32: each group of 32 in 255 steps around 0."""
+    groups = x.float().view(x.shape[0], x.shape[1] // GROUP, GROUP)
+    largest = groups.abs().amax(dim=2, keepdim=True)
+    factor = torch.where(largest > 0, 127.0 / largest, 0.0)
+    return (torch.round(groups * factor) * (largest / 127.0)).view(x.shape)

@@ -25,6 +25,7 @@ from engine.models.adapter import load_adapter
 from engine.models.llama import LlamaModel, is_llama_like
 from engine.models.weights import Read, Weights
 from engine.tokenizer import Tokenizer, read_template
+from kernels import Bits, multiplies_low_bits
 
 logger = logging.getLogger(__name__)
 
@@ -69,18 +70,22 @@ def load_model(config: EngineConfig) -> LoadedModel:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     files = find_model(config.model)
-    parts = _read_gguf(files) if files.gguf else _read_folder(files)
+    max_bits = _max_bits(config, device)
+    keep_low_bits = max_bits is not None or (config.dtype == "auto" and multiplies_low_bits(device.type))
+    parts = _read_gguf(files, keep_low_bits) if files.gguf else _read_folder(files)
     max_position = find_max_position(parts.config)
     if is_llama_like(parts.config):
-        weights = Weights(parts.tensors, dtype, device)
+        weights = Weights(parts.tensors, dtype, device, max_bits)
         model: Model = LlamaModel(parts.config, weights, config.max_model_len or max_position)
-    else:
+    elif max_bits is None:
         model = load_adapter(files.folder, parts.config, dtype, device)
+    else:
+        raise ConfigError(f"quantization does not reach {parts.config.model_type} models, which transformers computes")
     loaded = LoadedModel(
         model=model,
         tokenizer=Tokenizer(parts.tokenizer, parts.config.vocab_size, template),
         architecture=parts.config.model_type,
-        fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization}"),
+        fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization} {keep_low_bits}"),
         vocab_size=parts.config.vocab_size,
         max_position=max_position,
         eos_token_ids=_eos_token_ids(files, parts),
@@ -101,7 +106,7 @@ class _Parts:
     tensors: Mapping[str, Read]
 
 
-def _read_gguf(files: ModelFiles) -> _Parts:
+def _read_gguf(files: ModelFiles, keep_low_bits: bool) -> _Parts:
     assert files.gguf is not None
     file = GGUFFile(files.gguf)
     config = read_config(file)
@@ -112,7 +117,7 @@ def _read_gguf(files: ModelFiles) -> _Parts:
         )
     except Exception as error:
         raise ModelLoadError(f"the tokenizer in {files.gguf} cannot be read: {error}") from error
-    return _Parts(config, tokenizer, read_tensors(file, config))
+    return _Parts(config, tokenizer, read_tensors(file, config, keep_low_bits=keep_low_bits))
 
 
 def _read_folder(files: ModelFiles) -> _Parts:
@@ -163,6 +168,14 @@ def choose_dtype(setting: str, device: torch.device) -> torch.dtype:
     if device.type == "cpu":
         return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
     return torch.bfloat16
+
+
+def _max_bits(config: EngineConfig, device: torch.device) -> Bits | None:
+    if config.quantization is None:
+        return None
+    if not multiplies_low_bits(device.type):
+        raise ConfigError(f"quantization {config.quantization!r} needs native kernels on a CPU, not {device}")
+    return 8 if config.quantization == "int8" else 4
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -62,32 +62,32 @@ def dequantize(rows: torch.Tensor, name: str, dtype: torch.dtype) -> torch.Tenso
     return values.view(*rows.shape[:-1], -1)
 
 
-def _halves(blocks: torch.Tensor, start: int, count: int = 1) -> torch.Tensor:
+def halves(blocks: torch.Tensor, start: int, count: int = 1) -> torch.Tensor:
     """``count`` float16 numbers at byte ``start`` of each block: [N, count] float32."""
     return blocks[:, start : start + 2 * count].contiguous().view(torch.float16).float()
 
 
-def _nibbles(packed: torch.Tensor) -> torch.Tensor:
+def nibbles(packed: torch.Tensor) -> torch.Tensor:
     """All low halves, then all high halves: [.., B] -> [.., 2 B]."""
     return torch.cat((packed & 0x0F, packed >> 4), dim=-1)
 
 
 def _q4_0(blocks: torch.Tensor) -> torch.Tensor:
-    return (_nibbles(blocks[:, 2:]).float() - 8) * _halves(blocks, 0)
+    return (nibbles(blocks[:, 2:]).float() - 8) * halves(blocks, 0)
 
 
 def _q4_1(blocks: torch.Tensor) -> torch.Tensor:
-    scale, minimum = _halves(blocks, 0, 2).split(1, dim=1)
-    return torch.addcmul(minimum, _nibbles(blocks[:, 4:]).float(), scale)
+    scale, minimum = halves(blocks, 0, 2).split(1, dim=1)
+    return torch.addcmul(minimum, nibbles(blocks[:, 4:]).float(), scale)
 
 
 def _q8_0(blocks: torch.Tensor) -> torch.Tensor:
-    return blocks[:, 2:].contiguous().view(torch.int8).float() * _halves(blocks, 0)
+    return blocks[:, 2:].contiguous().view(torch.int8).float() * halves(blocks, 0)
 
 
-def _scales_and_minima(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def scales_and_minima(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The 8 scales and 8 minima of a K block, [N, 8, 1] each: 6 bits apiece, packed into bytes 4..15."""
-    factor, minimum_factor = _halves(blocks, 0, 2).split(1, dim=1)
+    factor, minimum_factor = halves(blocks, 0, 2).split(1, dim=1)
     low, high, rest = blocks[:, 4:16].split(4, dim=1)
     scales = torch.cat((low & 63, (rest & 0x0F) | (low >> 6 << 4)), dim=1)
     minima = torch.cat((high & 63, (rest >> 4) | (high >> 6 << 4)), dim=1)
@@ -95,14 +95,14 @@ def _scales_and_minima(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _q4_k(blocks: torch.Tensor) -> torch.Tensor:
-    scales, minima = _scales_and_minima(blocks)
-    values = _nibbles(blocks[:, 16:].view(-1, 4, 32)).view(-1, 8, 32)
+    scales, minima = scales_and_minima(blocks)
+    values = nibbles(blocks[:, 16:].view(-1, 4, 32)).view(-1, 8, 32)
     return (values.float() * scales - minima).view(-1, 256)
 
 
 def _q5_k(blocks: torch.Tensor) -> torch.Tensor:
-    scales, minima = _scales_and_minima(blocks)
-    low = _nibbles(blocks[:, 48:].view(-1, 4, 32)).view(-1, 8, 32)
+    scales, minima = scales_and_minima(blocks)
+    low = nibbles(blocks[:, 48:].view(-1, 4, 32)).view(-1, 8, 32)
     # Bit i of the 32 high-bit bytes belongs to group i.
     shifts = torch.arange(8, dtype=torch.uint8).view(1, 8, 1)
     high = (blocks[:, 16:48].unsqueeze(1) >> shifts) & 1
@@ -110,12 +110,12 @@ def _q5_k(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def _q6_k(blocks: torch.Tensor) -> torch.Tensor:
-    low = _nibbles(blocks[:, :128].view(-1, 2, 64)).view(-1, 8, 32)
+    low = nibbles(blocks[:, :128].view(-1, 2, 64)).view(-1, 8, 32)
     # Each of the 2 x 32 high bytes holds two bits for four groups.
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8).view(1, 1, 4, 1)
     high = ((blocks[:, 128:192].view(-1, 2, 1, 32) >> shifts) & 3).view(-1, 8, 32)
     values = (low | (high << 4)).float() - 32
-    scales = blocks[:, 192:208].contiguous().view(torch.int8).float() * _halves(blocks, 208)
+    scales = blocks[:, 192:208].contiguous().view(torch.int8).float() * halves(blocks, 208)
     return (values.view(-1, 16, 16) * scales.unsqueeze(2)).view(-1, 256)
 
 

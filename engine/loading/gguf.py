@@ -17,6 +17,8 @@ import torch
 
 from engine.errors import ModelLoadError
 from engine.loading.dequantize import FORMATS, dequantize
+from engine.loading.low_bits import read_grouped
+from kernels import GroupedWeight
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -37,6 +39,10 @@ class GGUFTensor:
 
     def dequantize(self, dtype: torch.dtype) -> torch.Tensor:
         return dequantize(self.rows, self.format, dtype).view(self.shape)
+
+    def grouped(self) -> GroupedWeight | None:
+        """A low-bit matrix as it is stored, for products with low-bit weights; None of anything else."""
+        return read_grouped(self.rows, self.format) if len(self.shape) == 2 else None
 
 
 class GGUFFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import AutoConfig
 from engine.errors import ModelLoadError
 from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.models.weights import Read
+from kernels import GroupedWeight
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite")
 """Architectures we translate; llama.cpp and transformers call them alike. Mistral's files say llama."""
@@ -120,10 +122,13 @@ def _rope_parameters(values: Mapping[str, Any], file: GGUFFile) -> dict[str, Any
     return parameters
 
 
-def read_tensors(file: GGUFFile, config: Any) -> dict[str, Read]:
-    """A reader for each tensor, under the name that transformers gives it."""
+def read_tensors(file: GGUFFile, config: Any, *, keep_low_bits: bool) -> dict[str, Read]:
+    """A reader for each tensor, under the name that transformers gives it; low-bit matrices as such or as floats."""
     tensors = {name: tensor for name, tensor in file.tensors.items() if name not in LONG_ROPE}
-    return {_translate(name, config): partial(_read, name, tensor, config) for name, tensor in tensors.items()}
+    read = _read_stored if keep_low_bits else _read_floats
+    return {
+        _translate(name, config): partial(read, _unpermuted(name, tensor, config)) for name, tensor in tensors.items()
+    }
 
 
 def _translate(name: str, config: Any) -> str:
@@ -137,14 +142,22 @@ def _translate(name: str, config: Any) -> str:
     return f"{translated}.{kind}" if layer is None else f"model.layers.{layer}.{translated}.{kind}"
 
 
-def _read(name: str, tensor: GGUFTensor, config: Any) -> torch.Tensor:
-    values = tensor.dequantize(torch.float32)
-    if config.model_type in PERMUTED_TYPES:
-        if ".attn_q." in name:
-            return _unpermute(values, config.num_attention_heads)
-        if ".attn_k." in name:
-            return _unpermute(values, config.num_key_value_heads)
-    return values
+def _read_floats(tensor: GGUFTensor) -> torch.Tensor:
+    return tensor.dequantize(torch.float32)
+
+
+def _read_stored(tensor: GGUFTensor) -> torch.Tensor | GroupedWeight:
+    return tensor.grouped() or _read_floats(tensor)
+
+
+def _unpermuted(name: str, tensor: GGUFTensor, config: Any) -> GGUFTensor:
+    """The tensor with its rows as transformers orders them; whatever the format, a row's bytes stay together."""
+    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
+    for part, num_heads in heads.items():
+        if part in name and config.model_type in PERMUTED_TYPES:
+            rows = _unpermute(tensor.rows.view(tensor.shape[0], -1), num_heads)
+            return replace(tensor, rows=rows.view(tensor.rows.shape))
+    return tensor
 
 
 def _unpermute(rows: torch.Tensor, num_heads: int) -> torch.Tensor:

@@ -1,11 +1,13 @@
-"""A linear layer in the fastest form its device has."""
+"""Linear layers and the embedding, in the fastest form that their weights and their device allow."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
 
+import kernels
 from engine.models.weights import Weights
+from kernels import GroupedWeight, PackedWeight
 
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
 ROWS_HINT = 32
@@ -33,9 +35,48 @@ class Linear:
         return functional.linear(x, self.weight, self.bias)
 
 
-def take_linear(weights: Weights, *names: str) -> Linear:
+class QuantizedLinear:
+    """The same with a weight of 4 or 8 bits; the result has the dtype of x or the one given."""
+
+    def __init__(
+        self, weight: PackedWeight, bias: torch.Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self.weight = weight
+        self.bias = None if bias is None else bias.float()
+        self.dtype = dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return kernels.quantized_linear(x, self.weight, self.bias, dtype=self.dtype)
+
+
+AnyLinear = Linear | QuantizedLinear
+
+
+def take_linear(weights: Weights, *names: str) -> AnyLinear:
     """One layer from the projections called ``names``, their outputs one after the other."""
-    weight = torch.cat([weights.take(f"{name}.weight") for name in names])
-    if not any(f"{name}.bias" in weights for name in names):
-        return Linear(weight)
-    return Linear(weight, torch.cat([weights.take(f"{name}.bias") for name in names]))
+    weight = weights.take_matrix(*(f"{name}.weight" for name in names))
+    bias = None
+    if any(f"{name}.bias" in weights for name in names):
+        bias = torch.cat([weights.take(f"{name}.bias") for name in names])
+    if isinstance(weight, GroupedWeight):
+        return QuantizedLinear(PackedWeight.pack(weight), bias)
+    return Linear(weight, bias)
+
+
+class Embedding:
+    """Token ids [T] -> vectors [T, H] from a table [V, H], which may have few bits."""
+
+    def __init__(self, table: torch.Tensor | GroupedWeight, dtype: torch.dtype) -> None:
+        self._table = PackedWeight.pack(table) if isinstance(table, GroupedWeight) else table
+        self._dtype = dtype
+
+    def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
+        if isinstance(self._table, PackedWeight):
+            return self._table.rows(token_ids).to(self._dtype)
+        return functional.embedding(token_ids, self._table)
+
+    def as_head(self) -> AnyLinear:
+        """The layer that gives each id the product of its vector and the hidden state: a tied vocabulary head."""
+        if isinstance(self._table, PackedWeight):
+            return QuantizedLinear(self._table, dtype=torch.float32)
+        return Linear(self._table)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 import kernels
-from engine.models.linear import Linear, take_linear
+from engine.models.linear import AnyLinear, Embedding, take_linear
 from engine.models.rotary import Rotary
 from engine.models.weights import Weights
 from kernels import AttentionBatch, CacheLayout, KVCache
@@ -36,7 +35,7 @@ class LlamaModel:
         self._num_layers = config.num_hidden_layers
         self._num_kv_heads = config.num_key_value_heads
         self._head_dim = head_dim(config)
-        self._embedding = weights.take("model.embed_tokens.weight")
+        self._embedding = Embedding(weights.take_matrix("model.embed_tokens.weight"), weights.dtype)
         self._embedding_multiplier = getattr(config, "embedding_multiplier", 1.0)
         self._rotary = Rotary(config, max_model_len, weights.device)
         if (factors := weights.take_if_present("rope_freqs.weight")) is not None:
@@ -49,10 +48,10 @@ class LlamaModel:
         self._logits_divisor = getattr(config, "logits_scaling", 1.0)
         weights.check_all_taken()
 
-    def _take_head(self, config: Any, weights: Weights) -> Linear:
+    def _take_head(self, config: Any, weights: Weights) -> AnyLinear:
         if config.tie_word_embeddings or "lm_head.weight" not in weights:
             weights.take_if_present("lm_head.weight")
-            return Linear(self._embedding)
+            return self._embedding.as_head()
         return take_linear(weights, "lm_head")
 
     def layout(self, block_size: int) -> CacheLayout:
@@ -62,7 +61,7 @@ class LlamaModel:
         self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, cache: KVCache
     ) -> torch.Tensor:
         """token_ids [T] and positions [T] int64 -> hidden states [T, H]; keys and values go to the cache."""
-        hidden = functional.embedding(token_ids, self._embedding)
+        hidden = self._embedding(token_ids)
         if self._embedding_multiplier != 1.0:
             hidden = hidden * self._embedding_multiplier
         rotation = self._rotary(positions)

@@ -7,23 +7,29 @@ from collections.abc import Callable, Mapping
 import torch
 
 from engine.errors import ModelLoadError
+from kernels import Bits, GroupedWeight, join, quantize
+from kernels.quantized import GROUP
 
-Read = Callable[[], torch.Tensor]
+Read = Callable[[], torch.Tensor | GroupedWeight]
 
 # Buffers that older checkpoints carry although they follow from the configuration.
 DERIVED_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias")
 
 
 class Weights:
-    """Named tensors, handed out in one dtype on one device.
+    """Named tensors, handed out in one dtype on one device; matrices of linear layers also with few bits.
 
     Asking for every tensor and then ``check_all_taken`` proves that the model uses the whole checkpoint: a bias or a
     norm that its code does not know would otherwise be left out in silence.
     """
 
-    def __init__(self, tensors: Mapping[str, Read], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Read], dtype: torch.dtype, device: torch.device, max_bits: Bits | None = None
+    ) -> None:
+        """``max_bits`` says to how many bits ``take_matrix`` rounds; None leaves matrices as they are stored."""
         self.dtype = dtype
         self.device = device
+        self.max_bits = max_bits
         self._tensors = dict(tensors)
 
     def __contains__(self, name: str) -> bool:
@@ -35,12 +41,33 @@ class Weights:
         Raises:
             ModelLoadError: the checkpoint has no such tensor.
         """
-        if name not in self._tensors:
-            raise ModelLoadError(f"the checkpoint has no tensor {name}")
-        return self._tensors.pop(name)().to(device=self.device, dtype=self.dtype)
+        return self._floats(self._read(name))
+
+    def take_matrix(self, *names: str) -> torch.Tensor | GroupedWeight:
+        """The outputs of several matrices [N, K] one after the other, in few bits if they are stored so or to be so.
+
+        Matrices stored in different forms are brought to 8 bits, if all of them are low-bit ones, else to floats.
+        """
+        parts = [self._read(name) for name in names]
+        stored = [part for part in parts if isinstance(part, GroupedWeight)]
+        all_stored = len(stored) == len(parts)
+        if all_stored and {part.bits for part in stored} in ({4}, {self.max_bits or 8}):
+            return join(stored)
+        floats = torch.cat([self._floats(part) for part in parts])
+        bits = self.max_bits or (8 if all_stored else None)
+        return floats if bits is None or floats.shape[1] % GROUP else quantize(floats, bits)
 
     def take_if_present(self, name: str) -> torch.Tensor | None:
         return self.take(name) if name in self else None
+
+    def _read(self, name: str) -> torch.Tensor | GroupedWeight:
+        if name not in self._tensors:
+            raise ModelLoadError(f"the checkpoint has no tensor {name}")
+        return self._tensors.pop(name)()
+
+    def _floats(self, stored: torch.Tensor | GroupedWeight) -> torch.Tensor:
+        values = stored.dequantize() if isinstance(stored, GroupedWeight) else stored
+        return values.to(device=self.device, dtype=self.dtype)
 
     def check_all_taken(self) -> None:
         """Raise ModelLoadError if tensors are left that would change what the model computes."""
