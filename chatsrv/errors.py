@@ -27,6 +27,7 @@ class ApiError(Exception):
         code: machine-readable reason.
         param: the field at fault, as the client spelled it.
         headers: for HTTP answers.
+        details: what else the answer holds beside the error.
     """
 
     status: ClassVar[int] = 500
@@ -40,12 +41,14 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code or self.default_code
         self.headers = dict(headers or {})
+        self.details = dict(details or {})
 
     def body(self) -> dict[str, Any]:
         """The error object, alike in HTTP bodies and in ``error`` events."""
@@ -53,7 +56,7 @@ class ApiError(Exception):
 
     def event(self) -> dict[str, Any]:
         """The ``error`` event of the WebSocket protocol."""
-        return {"type": "error", "status": self.status, "error": self.body()}
+        return {"type": "error", "status": self.status, "error": self.body(), **self.details}
 
 
 class _Refused(ApiError):

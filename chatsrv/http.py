@@ -28,7 +28,7 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 async def error_response(request: Request, error: Exception) -> Response:
     """The answer to an exception; also Starlette's handler for all of them."""
     answer = answer_to(error)
-    return json_response({"error": answer.body()}, answer.status, answer.headers)
+    return json_response({"error": answer.body(), **answer.details}, answer.status, answer.headers)
 
 
 async def read_body(request: Request, kind: type[T], default: T | None = None) -> T:

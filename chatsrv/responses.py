@@ -125,22 +125,29 @@ class Responses:
             generation.stop()
 
     async def _follow_stored(self, caller: Caller, record: ResponseRecord, starting_after: int) -> Batches:
-        response_id = record.response.id
-        entries = await self._store.events(response_id, -1)
-        last = entries[-1].sequence_number if entries else -1
+        response_id, position = record.response.id, starting_after
         while True:
-            if fresh := [entry for entry in entries if entry.sequence_number > starting_after]:
-                yield fresh
-            if entries and entries[-1].is_terminal:
+            is_running = record.response.status not in TERMINAL
+            read = self._store.wait_for_events if is_running else self._store.events
+            if entries := await read(response_id, position):
+                yield entries
+                position = entries[-1].sequence_number
+                if entries[-1].is_terminal:
+                    return
+            elif is_running:
+                record = await self._store.response(caller.owner, response_id)
+                record = await self._settlement.settled(caller.owner, record)
+            else:
+                await self._check_is_the_end(record.response, position)
                 return
-            last = max(last, entries[-1].sequence_number if entries else last)
-            entries = await self._store.wait_for_events(response_id, last)
-            if entries:
-                continue
-            record = await self._store.response(caller.owner, response_id)
-            record = await self._settlement.settled(caller.owner, record)
-            if record.response.status in TERMINAL and not await self._store.wait_for_events(response_id, last):
-                raise NotResumable("the events of this response are no longer kept; its final state is")
+
+    async def _check_is_the_end(self, response: Response, position: int) -> None:
+        last = await self._store.last_event(response.id)
+        if last is None or last.sequence_number > position:
+            raise NotResumable(
+                "the events of this response are no longer kept; its final state is in GET /v1/responses/{id}",
+                details={"response": response},
+            )
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

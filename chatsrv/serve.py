@@ -62,13 +62,13 @@ class Server:
         self._uvicorn.should_exit = True
 
     async def _run(self) -> None:
-        listener = _bind(self._settings.host, self._settings.port)
-        self.url = _url(self._settings.host, listener.getsockname()[1])
-        print(f"chatsrv: loading; the address will be {self.url}", flush=True)
-        async with self._app.router.lifespan_context(self._app):
-            print(f"chatsrv: ready at {self.url}", flush=True)
-            self._ready.set()
-            await self._uvicorn.serve(sockets=[listener])
+        with _bind(self._settings.host, self._settings.port) as listener:
+            self.url = _url(self._settings.host, listener.getsockname()[1])
+            print(f"chatsrv: loading; the address will be {self.url}", flush=True)
+            async with self._app.router.lifespan_context(self._app):
+                print(f"chatsrv: ready at {self.url}", flush=True)
+                self._ready.set()
+                await self._uvicorn.serve(sockets=[listener])
 
     def _on_signal(self, running: asyncio.Task[None]) -> None:
         self.stop()

@@ -136,6 +136,12 @@ class Store:
         chunks = await self._read(self._client.xrange, key, min=f"{starting_after + 1}-0")
         return list(_contiguous(_parse_events(chunks), starting_after))
 
+    async def last_event(self, response_id: str) -> Entry | None:
+        """The newest stored event."""
+        key = keys.events(tag_of(response_id), response_id)
+        chunks = await self._read(self._client.xrevrange, key, count=1)
+        return next(iter(list(_parse_events(chunks))[::-1]), None)
+
     async def wait_for_events(self, response_id: str, starting_after: int) -> list[Entry]:
         """As ``events``, but waits a second for some to come."""
         key = keys.events(tag_of(response_id), response_id)

@@ -183,9 +183,9 @@ def _call_text(call: ToolCall, path: str) -> str:
     """A tool call of the history; arguments come as JSON in a string, and "" and "null" mean none."""
     param = f"{path}.function.arguments"
     try:
-        arguments = strict.parse(call.function.arguments or "{}") or {}
+        arguments = strict.parse(call.function.arguments or "null")
     except InvalidJson as error:
         raise InvalidField(param, f"{param}: {error.message}") from None
-    if not isinstance(arguments, dict):
+    if arguments is not None and not isinstance(arguments, dict):
         raise InvalidField(param, f"{param}: must be a JSON object")
-    return f"<tool_call>\n{json.dumps({'name': call.function.name, 'arguments': arguments})}\n</tool_call>"
+    return f"<tool_call>\n{json.dumps({'name': call.function.name, 'arguments': arguments or {}})}\n</tool_call>"

@@ -265,7 +265,9 @@ def test_expired_events_are_not_resumable_but_the_answer_is_there(serve: Callabl
 
         wait_until(is_gone)
         socket.send("response.resume", response_id=response["id"])
-        assert socket.recv()["error"]["code"] == "not_resumable"
+        refusal = socket.recv()
+        assert refusal["error"]["code"] == "not_resumable"
+        assert output_text(refusal["response"]) == "You said: x"
         answer = httpx.get(f"{server.url}/v1/responses/{response['id']}?stream=true")
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_resumable")
         assert server.client().responses.retrieve(response["id"]).output_text == "You said: x"

@@ -1,0 +1,184 @@
+"""When the store goes away, is full or loses keys: answers go on, nothing is lost or doubled, and somebody is told."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from chatsrv.ids import tag_of
+from tests.chatsrv.conftest import ServerThread, free_port, wait_until
+from tests.chatsrv.sockets import Socket, output_text, text_of
+from tests.fakes import FakeEngine
+from tests.machine import need_program
+
+LONG = "0123456789" * 30
+
+
+class Outage:
+    """A Redis that can be killed and brought back with its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}"
+        self.client = redis.Redis(port=self._port)
+
+    def start(self) -> None:
+        options = ["--port", str(self._port), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        command = [need_program("redis-server"), *options, "--dir", str(self._folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        wait_until(self._answers)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.ConnectionError:
+            return False
+
+
+@pytest.fixture
+def outage(tmp_path: Path) -> Iterator[Outage]:
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    outage = Outage(folder)
+    outage.start()
+    yield outage
+    outage.client.close()
+    outage.kill()
+
+
+def ready(url: str) -> str:
+    return str(httpx.get(f"{url}/readyz", timeout=20).json()["status"])
+
+
+def test_a_restart_in_mid_stream_loses_no_event(serve: Callable[..., ServerThread], outage: Outage) -> None:
+    engine = FakeEngine(delay_s=0.005)
+    engine.enqueue(LONG)
+    with serve(engine, redis_url=outage.url) as server, Socket(server) as socket:
+        socket.create("x")
+        events = [socket.recv() for _ in range(20)]
+        outage.kill()
+        events += [socket.recv() for _ in range(100)]  # the stream does not notice
+        outage.start()
+        events += socket.answer()
+        response_id = events[0]["response"]["id"]
+        assert text_of(events) == LONG
+        wait_until(lambda: ready(server.url) == "ok")
+        socket.send("response.resume", response_id=response_id)
+        assert socket.answer() == events
+        assert output_text(socket.ask("on", previous_response_id=response_id)) == "You said: on"
+    assert LONG in engine.submissions[1].text
+
+
+def test_an_answer_that_could_not_be_saved_says_so_and_is_saved_later(
+    serve: Callable[..., ServerThread], outage: Outage
+) -> None:
+    engine = FakeEngine()
+    with serve(engine, redis_url=outage.url) as server, Socket(server) as socket:
+        outage.kill()
+        response = socket.ask("x")
+        assert (response["status"], response["chatsrv"]) == ("completed", {"saved": False})
+        assert ready(server.url) == "degraded"
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        socket.create("y", previous_response_id=response["id"])
+        refusal = socket.recv()
+        assert (refusal["status"], refusal["error"]["code"]) == (503, "store_unavailable")
+        outage.start()
+        wait_until(lambda: ready(server.url) == "ok")
+        assert output_text(socket.ask("y", previous_response_id=response["id"])) == "You said: y"
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
+def test_a_full_store_does_not_stop_answers(serve: Callable[..., ServerThread], outage: Outage, policy: str) -> None:
+    with serve(FakeEngine(), redis_url=outage.url) as server, Socket(server) as socket:
+        outage.client.config_set("maxmemory-policy", policy)
+        outage.client.config_set("maxmemory", "1mb")
+        response = socket.ask("x")
+        assert output_text(response) == "You said: x"
+        assert policy == "allkeys-lru" or response["chatsrv"] == {"saved": False}
+        outage.client.config_set("maxmemory", "0")
+        wait_until(lambda: ready(server.url) == "ok")
+        assert socket.ask("y")["status"] == "completed"
+
+
+def test_a_session_that_vanishes_is_not_found_and_nothing_breaks(
+    serve: Callable[..., ServerThread], outage: Outage
+) -> None:
+    with serve(FakeEngine(), redis_url=outage.url) as server, Socket(server) as socket:
+        response = socket.ask("x")
+        outage.client.flushall()
+        socket.create("y", previous_response_id=response["id"])
+        assert socket.recv()["error"]["code"] == "previous_response_not_found"
+        assert socket.ask("z")["status"] == "completed"
+
+
+def test_a_server_that_finds_no_store_does_not_start(serve: Callable[..., ServerThread]) -> None:
+    with pytest.raises(Exception, match="store cannot be reached"), serve(redis_url="redis://127.0.0.1:1"):
+        pass
+
+
+def test_keys_of_a_session_expire_together_and_live_while_it_is_used(
+    serve: Callable[..., ServerThread], outage: Outage
+) -> None:
+    """With a session's life shorter than its answer takes."""
+    engine = FakeEngine(delay_s=0.04)
+    engine.enqueue(LONG[:100])
+    with serve(engine, redis_url=outage.url, session_ttl_s=3) as server, Socket(server) as socket:
+        conversation = server.client().conversations.create().id
+        socket.create("x", conversation=conversation)
+        deadline = time.monotonic() + 3.5
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            ttls = _ttls(outage.client, conversation)
+            assert all(0 < ttl <= 3 for ttl in ttls.values()), ttls
+        response = socket.answer()[-1]["response"]
+        assert output_text(response) == LONG[:100]
+        assert server.client().conversations.retrieve(conversation).id == conversation
+        ttls = _ttls(outage.client, conversation)
+        assert len({ttl for key, ttl in ttls.items() if "events" not in key}) == 1
+        wait_until(lambda: not _ttls(outage.client, conversation))
+        assert httpx.get(f"{server.url}/v1/conversations").json()["data"] == []
+
+
+def _ttls(client: redis.Redis, conversation_id: str) -> dict[str, int]:
+    names = [key.decode() for key in client.scan_iter(f"chatsrv:{{{tag_of(conversation_id)}}}:*")]
+    ttls = {name: int(client.ttl(name)) for name in names}
+    return {name: ttl for name, ttl in ttls.items() if ttl != -2}
+
+
+def test_a_process_that_died_left_an_interrupted_answer(serve: Callable[..., ServerThread], outage: Outage) -> None:
+    """Its heartbeat is gone: who asks next finds the answer as far as it was told, and may go on."""
+    engine, fresh = FakeEngine(delay_s=0.01), FakeEngine()
+    engine.enqueue(LONG)
+    with (
+        serve(engine, redis_url=outage.url) as dying,
+        serve(fresh, redis_url=outage.url) as server,
+        Socket(dying) as far,
+        Socket(server) as near,
+    ):
+        far.create("x")
+        response_id = far.until("response.output_text.delta")[0]["response"]["id"]
+        engine.paused = True
+        near.send("response.resume", response_id=response_id)
+        told = text_of(near.until("response.output_text.delta"))
+        outage.client.delete(*outage.client.keys("chatsrv:process:*"))
+        events = near.answer()
+        told += text_of(events)
+        found = server.client().responses.retrieve(response_id)
+        near.ask("on", previous_response_id=response_id)
+    assert events[-1]["type"] == "response.failed"
+    assert (found.status, found.output_text) == ("failed", told)
+    assert LONG.startswith(told)
+    assert fresh.submissions[0].text == f"user\nxassistant\n{told}user\nonassistant\n"
