@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from chatsrv import live
 from chatsrv.embedded import EmbeddedStore
 from chatsrv.endpoints import completions, conversations, models, responses
 from chatsrv.errors import ApiError
@@ -29,6 +30,7 @@ _CONVERSATION = "/v1/conversations/{conversation_id}"
 
 ROUTES: list[BaseRoute] = [
     WebSocketRoute("/v1/responses", responses.connect),
+    WebSocketRoute("/v1/engine/live", live.connect),
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route(_RESPONSE, responses.retrieve, methods=["GET"]),
     Route(_RESPONSE, responses.delete, methods=["DELETE"]),

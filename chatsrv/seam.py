@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from engine import ChatMessage, ModelInfo, Output, Priority, SamplingParams
+from engine import (
+    ChatMessage,
+    EngineStats,
+    EngineTrace,
+    ModelInfo,
+    Output,
+    Priority,
+    SamplingParams,
+    TracedBlock,
+)
 
 
 class OutputStream(Protocol):
@@ -49,3 +58,9 @@ class EngineSeam(Protocol):
     ) -> OutputStream: ...
 
     def health(self) -> Health: ...
+
+    def stats(self) -> EngineStats: ...
+
+    def trace(self) -> EngineTrace: ...
+
+    def inspect_block(self, block: int) -> TracedBlock: ...

@@ -9,20 +9,31 @@ from dataclasses import dataclass, field
 
 from engine import (
     ChatMessage,
+    EngineStats,
     EngineStopped,
+    EngineTrace,
     FinishReason,
+    Histogram,
     InvalidRequest,
     ModelInfo,
+    Occupancy,
     Output,
     PositionLogprobs,
     Priority,
     QueueFull,
     RequestFailed,
     SamplingParams,
+    StepTimes,
     TokenLogprob,
+    TracedBlock,
+    TracedRequest,
+    TracedShare,
+    TracedStep,
     Usage,
 )
+from engine.block_pool import BlockCounts
 from engine.detokenizer import Detokenizer
+from engine.scheduler import PreemptionCounts
 
 BEGIN, END = 256, 257
 VOCABULARY = [bytes([value]) for value in range(256)] + [b"", b""]
@@ -228,3 +239,39 @@ class _FakeSequence:
             return ()
         top = tuple(TokenLogprob((token + i) % 256, -0.5 - i) for i in range(self._params.logprobs))
         return (PositionLogprobs(TokenLogprob(token, -0.5), top),)
+
+
+NUM_BLOCKS = 64
+
+
+class WatchedEngine(FakeEngine):
+    """Also shows an inside: two requests that share their first block, and one that waits."""
+
+    def trace(self) -> EngineTrace:
+        states = bytes([2, 2, 2, 2, 1, 1] + [0] * (NUM_BLOCKS - 6))
+        references = bytes([2, 1, 1, 1] + [0] * (NUM_BLOCKS - 4))
+        requests = (
+            TracedRequest("request-a", "default", "running", 30, 30, 0, ((0, 1),)),
+            TracedRequest("request-b", "priority", "running", 40, 20, 1, ((0, 2, 3),)),
+            TracedRequest("request-c", "flex", "waiting", 10, 0, 0, ((),)),
+        )
+        shares = (TracedShare("request-a", 0, 1), TracedShare("request-b", 16, 0))
+        steps = (TracedStep(7, 100.0, 0.02, shares, ("request-c",), 1, 0, 0),)
+        return EngineTrace(16, states, references, bytes(8), requests, steps)
+
+    def inspect_block(self, block: int) -> TracedBlock:
+        if block >= NUM_BLOCKS:
+            raise IndexError(block)
+        return TracedBlock("ab" * 32 if block in (4, 5) else None, self.trace().references[block], 3)
+
+    def stats(self) -> EngineStats:
+        occupancy = Occupancy(
+            blocks=BlockCounts(58, 2, 4, 0),
+            swap_blocks=BlockCounts(8, 0, 0, 0),
+            num_slots_allocated=64,
+            num_slots_filled=48,
+            num_running={"priority": 1, "default": 1, "flex": 0},
+            num_waiting={"priority": 0, "default": 0, "flex": 1},
+        )
+        none = Histogram((1.0,), (0, 0), 0.0)
+        return EngineStats(occupancy, 8, StepTimes(), 100, 25, 50, 120.0, 41.5, PreemptionCounts(1, 2), none, none)

@@ -1,0 +1,79 @@
+"""The engine room's feed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.chatsrv.conftest import ServerThread
+from tests.fakes import NUM_BLOCKS, WatchedEngine
+
+
+@pytest.fixture
+def feed(serve: Callable[..., ServerThread]) -> Iterator[ClientConnection]:
+    with serve(WatchedEngine()) as running:
+        address = running.url.replace("http", "ws", 1) + "/v1/engine/live"
+        with connect(address) as connection:
+            yield connection
+
+
+def read(feed: ClientConnection, kind: str = "engine.snapshot") -> dict[str, Any]:
+    while True:
+        message: dict[str, Any] = json.loads(feed.recv(timeout=10))
+        if message["type"] == kind:
+            return message
+
+
+def test_pictures_come_by_themselves(feed: ClientConnection) -> None:
+    picture = read(feed)
+    trace = picture["trace"]
+    assert base64.b64decode(trace["states"])[:7] == bytes([2, 2, 2, 2, 1, 1, 0])
+    assert base64.b64decode(trace["references"])[0] == 2
+    assert [request["block_tables"] for request in trace["requests"]] == [[[0, 1]], [[0, 2, 3]], [[]]]
+    assert trace["steps"][0]["shares"] == [["request-a", 0, 1], ["request-b", 16, 0]]
+    assert picture["gauges"]["waste"] == 0.25
+    assert picture["gauges"]["num_waiting"]["flex"] == 1
+    assert read(feed)["time_s"] > picture["time_s"]
+
+
+def test_the_reader_sets_the_pace(feed: ClientConnection) -> None:
+    feed.send('{"type": "engine.rate", "hz": 20}')
+    times = [read(feed)["time_s"] for _ in range(10)]
+    assert min(later - earlier for earlier, later in pairwise(times)) < 0.2
+
+
+def test_a_block_can_be_looked_at(feed: ClientConnection) -> None:
+    feed.send('{"type": "engine.inspect", "block": 4}')
+    assert read(feed, "engine.block") == {
+        "type": "engine.block",
+        "block": 4,
+        "key": "ab" * 32,
+        "num_references": 0,
+        "age_steps": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("not json", None),
+        ('{"type": "engine.stop"}', "type"),
+        ('{"type": "engine.rate", "hz": 1000}', "hz"),
+        ('{"type": "engine.rate", "hz": "fast"}', "hz"),
+        ('{"type": "engine.inspect", "block": -1}', "block"),
+        (f'{{"type": "engine.inspect", "block": {NUM_BLOCKS}}}', "block"),
+    ],
+)
+def test_a_wrong_message_is_answered_and_the_feed_goes_on(
+    feed: ClientConnection, message: str, param: str | None
+) -> None:
+    feed.send(message)
+    error = read(feed, "error")
+    assert (error["status"], error["error"]["param"]) == (400, param)
+    read(feed)
