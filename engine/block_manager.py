@@ -70,14 +70,15 @@ class BlockManager:
     def num_blocks_to_grow(self, request: Request, num_new_tokens: dict[int, int]) -> int:
         """Blocks that writing so many tokens takes (by sequence index), copies of shared blocks included."""
         num_needed = 0
-        writers: Counter[int] = Counter()
+        writers: dict[int, int] = {}
         for sequence in request.computing_sequences():
             num_new = num_new_tokens.get(sequence.index, 0)
             if num_new == 0:
                 continue
             num_needed += self.num_blocks_for(sequence.num_computed_tokens + num_new) - len(sequence.block_table)
             if sequence.num_computed_tokens % self.block_size:
-                writers[sequence.block_table[-1]] += 1
+                block = sequence.block_table[-1]
+                writers[block] = writers.get(block, 0) + 1
         for block, num_writers in writers.items():
             # Of all holders the last to write keeps the block itself.
             num_needed += num_writers - (self.device.num_references(block) == num_writers)

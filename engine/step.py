@@ -37,10 +37,13 @@ class Step:
 
 def is_decoding(request: Request) -> bool:
     """Every sequence has exactly its last drawn token to compute."""
-    return not request.is_sharing_prompt and all(
-        sequence.output_token_ids and sequence.num_tokens - sequence.num_computed_tokens == 1
-        for sequence in request.computing_sequences()
-    )
+    if request.is_sharing_prompt:
+        return False
+    # A plain loop: this runs twice for each request and step.
+    for sequence in request.computing_sequences():
+        if not sequence.output_token_ids or sequence.num_tokens - sequence.num_computed_tokens != 1:
+            return False
+    return True
 
 
 def plan_row(request: Request, sequence: Sequence, num_new: int) -> PlannedRow:
