@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -31,6 +32,18 @@ TEXT = (
 def test_text_never_becomes_a_control_token(text: str) -> None:
     assert set(CONTROL.encode(text)).isdisjoint(range(3))
     assert bytes(token_id - 3 for token_id in CONTROL.encode(text)).decode() == text
+
+
+def test_other_threads_run_while_a_long_text_is_tokenised() -> None:
+    """The event loop among them, which must answer pings meanwhile."""
+    done = threading.Event()
+    worker = threading.Thread(target=lambda: (CONTROL.encode("long text " * 200_000), done.set()))
+    num_turns = 0
+    worker.start()
+    while not done.wait(0.001):
+        num_turns += 1
+    worker.join()
+    assert num_turns > 20
 
 
 @given(st.lists(st.sampled_from(["<s>", "</s>", "<", "s>", "</", "/", ">", "<unk>", "the", " ", "é"]), max_size=8))
