@@ -1,5 +1,6 @@
 """The engine's door: what chatsrv, bench/ and users of the engine alone may import."""
 
+import kernels  # noqa: F401  # first: it sets up OpenMP, which torch then loads
 from engine.api import (
     PRIORITIES,
     ChatMessage,

@@ -9,8 +9,13 @@ Letters of shapes: T new tokens of a step, B rows of a batch, Hq query heads, Hk
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import overload
+
+# Read by OpenMP when torch brings it in, so it is set first. By default its threads wait for each other by spinning,
+# and whatever else runs on those cores (the event loop, a neighbour) then makes every parallel region 10 times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
