@@ -180,7 +180,7 @@ class Engine:
         mailbox = Mailbox()
         self._mailboxes[request.request_id] = (request, mailbox)
         self._work_arrived.set()
-        return OutputStream(mailbox, lambda: self._abort(request, mailbox))
+        return OutputStream(request.request_id, mailbox, lambda: self._abort(request, mailbox))
 
     async def generate(
         self,
@@ -292,14 +292,15 @@ class Engine:
 
 
 class OutputStream(AsyncIterator[Output]):
-    """Outputs of one request, of all its sequences, until the last has ended.
+    """Outputs of one request, of all its sequences, until the last has ended. ``request_id`` names it in traces.
 
     Raises (while iterating):
         RequestFailed: this request broke.
         EngineStopped: the engine ended before the request did.
     """
 
-    def __init__(self, mailbox: Mailbox, abort: Callable[[], None]) -> None:
+    def __init__(self, request_id: str, mailbox: Mailbox, abort: Callable[[], None]) -> None:
+        self.request_id = request_id
         self._mailbox = mailbox
         self._abort = abort
 
