@@ -21,6 +21,7 @@ from chatsrv.page import Page
 from chatsrv.seam import EngineSeam
 from chatsrv.services import Services
 from chatsrv.settings import ServerSettings
+from chatsrv.store import Store, connect
 from engine import EngineError
 
 EngineFactory = Callable[[], AbstractAsyncContextManager[EngineSeam]]
@@ -69,12 +70,15 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            redis_url = settings.redis_url
-            if not redis_url:
-                redis_url = await stack.enter_async_context(EmbeddedStore(settings.data_dir))
+            embedded = EmbeddedStore(settings.data_dir)
+            url = settings.redis_url or await stack.enter_async_context(embedded)
+            store = Store(connect(url), session_ttl_s=settings.session_ttl_s, events_ttl_s=settings.events_ttl_s)
+            stack.push_async_callback(store.close)
+            await store.start()
             engine = await stack.enter_async_context(make_engine())
-            app.state.services = await Services.start(settings, engine, redis_url)
-            stack.push_async_callback(app.state.services.close)
+            app.state.services = Services.make(settings, engine, store)
+            stack.push_async_callback(app.state.services.responses.close)
+            app.state.services.responses.start()
             yield
 
     guard = Middleware(Guard, allowed_hosts=[settings.host, *settings.allowed_hosts.replace(" ", "").split(",")])

@@ -34,13 +34,13 @@ class Responses:
         disconnect_grace_s: how long a stored response goes on when nobody follows it.
     """
 
-    def __init__(self, engine: EngineSeam, store: Store, *, disconnect_grace_s: float, process_id: str) -> None:
+    def __init__(self, engine: EngineSeam, store: Store, *, disconnect_grace_s: float) -> None:
         self._engine = engine
         self._store = store
         self._disconnect_grace_s = disconnect_grace_s
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settlement = Settlement(store, process_id)
+        self._settlement = Settlement(store)
         self._planner = TurnPlanner(engine, store, self._running, self._settlement)
         store.on_cancels = self._cancel_asked
 

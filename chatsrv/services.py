@@ -1,8 +1,7 @@
-"""What the endpoints work with, made once and closed in order."""
+"""What the endpoints work with, made once for the application."""
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
@@ -11,7 +10,7 @@ from chatsrv.conversations import Conversations
 from chatsrv.responses import Responses
 from chatsrv.seam import EngineSeam
 from chatsrv.settings import ServerSettings
-from chatsrv.store import Store, connect
+from chatsrv.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +22,9 @@ class Services:
     conversations: Conversations
 
     @classmethod
-    async def start(cls, settings: ServerSettings, engine: EngineSeam, redis_url: str) -> Services:
-        """Connect to the store and take up work."""
-        process_id = secrets.token_urlsafe(9)
-        store = Store(
-            connect(redis_url),
-            session_ttl_s=settings.session_ttl_s,
-            events_ttl_s=settings.events_ttl_s,
-            process_id=process_id,
-        )
-        await store.start()
-        grace_s = settings.disconnect_grace_s
-        responses = Responses(engine, store, disconnect_grace_s=grace_s, process_id=process_id)
-        responses.start()
+    def make(cls, settings: ServerSettings, engine: EngineSeam, store: Store) -> Services:
+        responses = Responses(engine, store, disconnect_grace_s=settings.disconnect_grace_s)
         return cls(settings, engine, store, responses, Conversations(store, responses))
-
-    async def close(self) -> None:
-        await self.responses.close()
-        await self.store.close()
 
 
 def services(connection: HTTPConnection) -> Services:

@@ -19,6 +19,8 @@ from typing import Any, Literal, TypeVar
 
 PREFIX = "CHATSRV_"
 
+_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
+
 T = TypeVar("T")
 
 
@@ -58,6 +60,10 @@ class ServerSettings:
         _require(0 <= self.port <= 65535, f"port must be from 0 to 65535, not {self.port}")
         for name in ("session_ttl_s", "events_ttl_s", "max_message_bytes"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        scheme = self.redis_url.partition("://")[0]
+        _require(
+            scheme in ("", *_REDIS_SCHEMES), f"redis_url must begin with one of {', '.join(_REDIS_SCHEMES)}, then ://"
+        )
         _require(self.disconnect_grace_s >= 0, f"disconnect_grace_s must not be negative: {self.disconnect_grace_s}")
 
 

@@ -12,15 +12,10 @@ from chatsrv.wire.response import TERMINAL, ResponseError
 
 
 class Settlement:
-    """Decides whether a stored response that is not marked as ended still runs somewhere.
+    """Decides whether a stored response that is not marked as ended still runs somewhere."""
 
-    Args:
-        process_id: of this process.
-    """
-
-    def __init__(self, store: Store, process_id: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self.process_id = process_id
 
     async def settled(self, owner: str, record: ResponseRecord) -> ResponseRecord:
         """The record itself, or, if the process that ran it is gone, as failed with what had been told."""

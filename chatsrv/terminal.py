@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from chatsrv.settings import PREFIX
+
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Chat until the person leaves; returns the exit status."""
+    host, port = os.environ.get(f"{PREFIX}HOST", "127.0.0.1"), os.environ.get(f"{PREFIX}PORT", "8000")
+    parser = argparse.ArgumentParser(prog="chatsrv chat", description="Talk to a running server from this terminal.")
+    parser.add_argument("--url", default=f"http://{host}:{port}", help="of the server [%(default)s]")
+    parser.add_argument("--system", metavar="TEXT", dest="instructions", help="system prompt")
+    parser.add_argument("--temperature", type=float, metavar="NUMBER", help="0 always takes the likeliest token")
+    parser.add_argument("--max-tokens", type=int, metavar="INT", dest="max_output_tokens", help="limit of an answer")
+    parser.add_argument("--conversation", metavar="ID", help="go on with this conversation")
+    fields = vars(parser.parse_args(arguments))
+    return asyncio.run(Terminal(fields.pop("url"), fields).run())
 
 
 class Terminal:
@@ -21,20 +39,14 @@ class Terminal:
     Args:
         url: of the server, ``http://host:port``.
         fields: of every ``response.create``; None where not given.
-        conversation: to go on with; None lets the first answer begin one.
     """
 
-    def __init__(
-        self, url: str, fields: dict[str, Any], conversation: str | None, source: TextIO = sys.stdin,
-        sink: TextIO = sys.stdout,
-    ) -> None:  # fmt: skip
+    def __init__(self, url: str, fields: dict[str, Any]) -> None:
         self._url = url
         self._fields = {name: value for name, value in fields.items() if value is not None}
-        if conversation is not None:
-            self._fields["conversation"] = conversation
-        self._source = source
-        self._sink = sink
         self._response_id: str | None = None
+        self._is_answering = False
+        self._stopping: asyncio.Future[None] | None = None
 
     async def run(self) -> int:
         """Until the person leaves; returns the exit status."""
@@ -42,6 +54,7 @@ class Terminal:
         try:
             async with connect(address, max_size=None, ping_timeout=None) as socket:
                 self._say(f"connected to {self._url}; Ctrl-C stops an answer, Ctrl-D or /quit leaves\n")
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._on_interrupt, socket)
                 while (line := await self._read()) is not None:
                     if line.strip():
                         await self._turn(socket, line)
@@ -56,7 +69,7 @@ class Terminal:
     async def _read(self) -> str | None:
         """A line from the person; None at the end. In a thread, for the socket's pings go on meanwhile."""
         self._say("\n> ")
-        line = await asyncio.to_thread(self._source.readline)
+        line = await asyncio.to_thread(sys.stdin.readline)
         return None if not line or line.strip() == "/quit" else line.rstrip("\n")
 
     async def _turn(self, socket: ClientConnection, line: str) -> None:
@@ -64,15 +77,17 @@ class Terminal:
         if self._response_id is not None:
             request["previous_response_id"] = self._response_id
         await socket.send(json.dumps(request))
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, lambda: asyncio.ensure_future(self._stop(socket)))
-        try:
-            await self._show(socket)
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        self._is_answering = True
+        await self._show(socket)
+        self._is_answering = False
 
-    async def _stop(self, socket: ClientConnection) -> None:
-        await socket.send(json.dumps({"type": "response.cancel", "response_id": self._response_id}))
+    def _on_interrupt(self, socket: ClientConnection) -> None:
+        """Ctrl-C is for the answer; where there is none it only says how to leave."""
+        if not self._is_answering:
+            self._say("\n(Ctrl-D or /quit leaves)\n> ")
+        elif self._response_id is not None:
+            cancel = {"type": "response.cancel", "response_id": self._response_id}
+            self._stopping = asyncio.ensure_future(socket.send(json.dumps(cancel)))
 
     async def _show(self, socket: ClientConnection) -> None:
         async for frame in socket:
@@ -89,9 +104,9 @@ class Terminal:
                 self._say(_remark(event["response"]) + "\n")
                 return
 
-    def _say(self, text: str) -> None:
-        self._sink.write(text)
-        self._sink.flush()
+    @staticmethod
+    def _say(text: str) -> None:
+        print(text, end="", flush=True)
 
 
 def _remark(response: dict[str, Any]) -> str:

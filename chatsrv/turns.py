@@ -160,7 +160,7 @@ class TurnPlanner:
             parent_item_id=parent_id,
             input_item_ids=[item.id for item in asked],
             output_item_id=answer[0].id if answer else None,
-            process_id=self._settlement.process_id,
+            process_id=self._store.process_id,
             prompt_token_ids=prompt.token_ids,
         )
         turn = Turn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,12 +44,15 @@ class Store:
         client: from ``connect``.
         session_ttl_s: how long a session lives after its last use.
         events_ttl_s: how long a response can be resumed after its last event.
+
+    Attributes:
+        process_id: of this server process, alive for others while its heartbeat is.
     """
 
-    def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int, process_id: str) -> None:
+    def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int) -> None:
         self._client = client
         self._session_ttl_s = session_ttl_s
-        self._process_id = process_id
+        self.process_id = secrets.token_urlsafe(9)
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
         self.journal = Journal(client, min(events_ttl_s, session_ttl_s), lambda ids: self.on_cancels(ids))
         self._heartbeat: asyncio.Task[None] | None = None
@@ -66,7 +70,7 @@ class Store:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
         with suppress(RedisError, OSError):  # it expires by itself
-            await self._client.delete(keys.process(self._process_id))
+            await self._client.delete(keys.process(self.process_id))
         await self._client.aclose()
 
     async def is_reachable(self) -> bool:
@@ -263,7 +267,7 @@ class Store:
     async def _beat(self) -> None:
         while True:
             try:
-                await self._client.set(keys.process(self._process_id), "1", ex=keys.PROCESS_TTL_S)
+                await self._client.set(keys.process(self.process_id), "1", ex=keys.PROCESS_TTL_S)
             except (RedisError, OSError) as error:
                 log.debug("no heartbeat: %s", error)
             await asyncio.sleep(keys.PROCESS_TTL_S / 3)

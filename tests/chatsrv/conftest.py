@@ -17,7 +17,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from chatsrv.seam import EngineSeam
-from chatsrv.serve import Server
+from chatsrv.server import Server
 from chatsrv.settings import ServerSettings
 from tests.fakes import FakeEngine
 from tests.machine import need_program

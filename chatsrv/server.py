@@ -1,0 +1,129 @@
+"""The running server: engine, store, application and uvicorn put together, from the first signal to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import uvicorn
+
+from chatsrv.app import EngineFactory, create_app
+from chatsrv.settings import ServerSettings
+
+
+class AddressError(Exception):
+    """The address cannot be listened on. The message is one sentence for the user."""
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server:
+    """uvicorn around the application. The address is taken before the model is loaded, and printed."""
+
+    def __init__(self, settings: ServerSettings, make_engine: EngineFactory) -> None:
+        self._settings = settings
+        self._app = create_app(settings, make_engine)
+        self._uvicorn = _Uvicorn(_uvicorn_config(self._app, settings))
+        self._ready = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self.url = ""
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Start, serve, and close everything; a signal is understood at any time."""
+        running = asyncio.current_task()
+        assert running is not None
+        with _signals(partial(self._on_signal, running)) if handle_signals else _no_signals():
+            try:
+                await self._run()
+            except asyncio.CancelledError:
+                if not self._stopping.is_set():
+                    raise
+
+    async def ready(self) -> None:
+        """Wait until requests are answered."""
+        await self._ready.wait()
+
+    def stop(self) -> None:
+        """Take no more requests, end what runs, and return from ``run``. A second call does not wait for anything."""
+        self._uvicorn.force_exit = self._stopping.is_set()
+        self._stopping.set()
+        self._uvicorn.should_exit = True
+
+    async def _run(self) -> None:
+        with _bind(self._settings.host, self._settings.port) as listener:
+            self.url = _url(self._settings.host, listener.getsockname()[1])
+            print(f"chatsrv: loading; the address will be {self.url}", flush=True)
+            async with self._app.router.lifespan_context(self._app):
+                print(f"chatsrv: ready at {self.url}", flush=True)
+                self._ready.set()
+                await self._uvicorn.serve(sockets=[listener])
+
+    def _on_signal(self, running: asyncio.Task[None]) -> None:
+        self.stop()
+        if not self._ready.is_set():
+            running.cancel()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to us: uvicorn raises them again when it has closed, and we still have a store to close."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _uvicorn_config(app: object, settings: ServerSettings) -> uvicorn.Config:
+    """Pings find dead peers; their long timeout spares a client whose machine is merely busy."""
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=settings.host,
+        port=settings.port,
+        lifespan="off",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_message_bytes,
+        ws_ping_interval=30.0,
+        ws_ping_timeout=120.0,
+        log_level=settings.log_level,
+        log_config=None,
+        access_log=settings.log_level == "debug",
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+@contextmanager
+def _signals(handler: partial[None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Take the address; clients are refused, not kept waiting, until the model is loaded."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise AddressError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
