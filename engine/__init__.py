@@ -3,6 +3,7 @@
 import kernels  # noqa: F401  # first: it sets up OpenMP, which torch then loads
 from engine.api import (
     PRIORITIES,
+    CachedPrefix,
     ChatMessage,
     FinishReason,
     ModelInfo,
@@ -31,6 +32,7 @@ from engine.trace import EngineTrace, TracedBlock, TracedRequest, TracedShare, T
 
 __all__ = [
     "PRIORITIES",
+    "CachedPrefix",
     "ChatMessage",
     "ConfigError",
     "Dtype",

@@ -274,6 +274,21 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """How much of a run of tokens lies in this engine's prefix cache, in full blocks.
+
+    Attributes:
+        key: prefix-cache key of the last block found, in hexadecimal; None if there is none.
+        num_device_tokens: reusable at once.
+        num_cpu_tokens: continue them, from the CPU pool.
+    """
+
+    key: str | None
+    num_device_tokens: int
+    num_cpu_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What callers may know of the loaded model.
 

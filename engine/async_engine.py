@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from engine.admission import AdmissionLimits
-from engine.api import ChatMessage, ModelInfo, Output, Priority, SamplingParams
+from engine.api import CachedPrefix, ChatMessage, ModelInfo, Output, Priority, SamplingParams
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.continuation import notice_output
@@ -26,7 +26,7 @@ from engine.loading import LoadedModel, load_model
 from engine.mailbox import Mailbox
 from engine.model_runner import ModelRunner
 from engine.preemption import CostModel
-from engine.prefix_cache import root_key
+from engine.prefix_cache import block_keys, root_key
 from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.sizing import resolve_sizes
@@ -215,6 +215,17 @@ class Engine:
     def trace(self) -> EngineTrace:
         """The blocks, the requests and the last steps, for those who want to watch."""
         return self._tracer.trace(self._manager, [*self._scheduler.running, *self._scheduler.waiting])
+
+    def locate_prefix(self, token_ids: Sequence[int], salt: bytes = b"") -> CachedPrefix:
+        """Where the beginning of a prompt, or of a finished turn, is cached."""
+        keys = block_keys(root_key(self.model.fingerprint, salt), token_ids, self.config.block_size)
+        num_device, num_cpu = self._manager.locate(keys)
+        num_found = num_device + num_cpu
+        return CachedPrefix(
+            key=keys[num_found - 1].hex() if num_found else None,
+            num_device_tokens=num_device * self.config.block_size,
+            num_cpu_tokens=num_cpu * self.config.block_size,
+        )
 
     def inspect_block(self, block: int) -> TracedBlock:
         """

@@ -134,21 +134,19 @@ class BlockManager:
             return 0
         return request.num_computable_tokens(request.sequences[0]) - 1
 
+    def locate(self, keys: list[BlockKey]) -> tuple[int, int]:
+        """How many of the leading blocks are cached on the device, and how many after them in the CPU pool."""
+        num_device = next((i for i, key in enumerate(keys) if key not in self._device_cache), len(keys))
+        num_both = next((i for i, key in enumerate(keys) if i >= num_device and key not in self._cpu_cache), len(keys))
+        return num_device, num_both - num_device
+
     def _match(self, request: Request, sequence: Sequence) -> _Match:
         num_reusable = self._num_reusable_tokens(request)
         keys = request.block_keys(sequence, self.block_size, num_reusable // self.block_size)
-        device_blocks: list[int] = []
-        cpu_blocks: list[int] = []
-        for key in keys:
-            block = self._device_cache.find(key) if not cpu_blocks else None
-            if block is not None:
-                device_blocks.append(block)
-                continue
-            block = self._cpu_cache.find(key)
-            if block is None:
-                break
-            cpu_blocks.append(block)
-        num_full = len(device_blocks) + len(cpu_blocks)
+        num_device, num_cpu = self.locate(keys)
+        num_full = num_device + num_cpu
+        device_blocks = [self._device_cache.block_of(key) for key in keys[:num_device]]
+        cpu_blocks = [self._cpu_cache.block_of(key) for key in keys[num_device:num_full]]
         parent = request.parent_key(keys, num_full)
         start = num_full * self.block_size
         wanted = sequence.token_ids(start, min(start + self.block_size, num_reusable))

@@ -36,9 +36,12 @@ def child_key(parent: BlockKey, token_ids: Sequence[int]) -> BlockKey:
     return BlockKey(hashlib.sha256(parent + array("i", token_ids).tobytes()).digest())
 
 
-def join_key(public: BlockKey, root: BlockKey) -> BlockKey:
-    """Where a caller's own chain leaves a prefix that all callers share."""
-    return BlockKey(hashlib.sha256(b"%s/join/" % _DOMAIN + public + root).digest())
+def block_keys(root: BlockKey, token_ids: Sequence[int], block_size: int) -> list[BlockKey]:
+    """Keys of all full blocks of the tokens."""
+    keys: list[BlockKey] = []
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        keys.append(child_key(keys[-1] if keys else root, token_ids[start : start + block_size]))
+    return keys
 
 
 class CachedBlock(NamedTuple):
@@ -74,6 +77,9 @@ class PrefixCache:
     def find(self, key: BlockKey) -> int | None:
         """The block that holds this very prefix."""
         return self._blocks.get(key)
+
+    def block_of(self, key: BlockKey) -> int:
+        return self._blocks[key]
 
     def find_partial(self, parent: BlockKey, token_ids: Sequence[int], skip: set[int]) -> PartialMatch | None:
         """The child of ``parent`` with the longest beginning in common with ``token_ids``, outside ``skip``."""

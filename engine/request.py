@@ -18,7 +18,7 @@ from typing import NamedTuple
 from engine.api import FinishReason, Output, PositionLogprobs, Priority, SamplingParams, Usage
 from engine.beam import BeamSearch
 from engine.detokenizer import Detokenizer
-from engine.prefix_cache import BlockKey, child_key, join_key, root_key
+from engine.prefix_cache import BlockKey, child_key, root_key
 
 EMPTY_ROOT = root_key("", b"")
 
@@ -95,7 +95,6 @@ class Request:
 
     Attributes:
         root: prefix-cache root of the caller's salt.
-        public_root: root of the prefix that all callers share, used for the first ``num_public_blocks`` blocks.
         arrival: number in order of arrival; with the class it is the request's rank.
         level: effective class, 0 highest; waiting lowers it, one class per ``ageing_s``.
         sequences: the running ones. Until the prompt is computed the first stands for all: they fork from it.
@@ -123,8 +122,6 @@ class Request:
         self.seed = params.seed
         self.priority = priority
         self.root = root
-        self.public_root = root
-        self.num_public_blocks = 0
         self.max_tokens = max_tokens
         eos_ids = frozenset() if params.ignore_eos else tokens.eos_ids
         self.stop_token_ids = eos_ids.union(params.stop_token_ids)
@@ -203,11 +200,7 @@ class Request:
 
     def parent_key(self, keys: list[BlockKey], index: int) -> BlockKey:
         """What block ``index`` continues."""
-        if index == 0:
-            return self.public_root if self.num_public_blocks else self.root
-        if index == self.num_public_blocks:
-            return join_key(keys[index - 1], self.root)
-        return keys[index - 1]
+        return keys[index - 1] if index else self.root
 
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)

@@ -226,6 +226,15 @@ async def test_closing_the_engine_ends_every_stream(folder: Path) -> None:
     assert not engine.health().alive
 
 
+async def test_a_finished_turn_can_be_located(engine: Engine) -> None:
+    assert engine.locate_prefix(prompt(4)).key is None
+    ids = [*prompt(4), *await tokens(engine, prompt(4))]
+    found = engine.locate_prefix(ids)
+    assert found.key is not None
+    assert (found.num_device_tokens, found.num_cpu_tokens) == (24, 0), "31 of 32 tokens are computed: 3 full blocks"
+    assert engine.locate_prefix(ids, salt=b"other").key is None
+
+
 async def test_text_in_and_out(engine: Engine) -> None:
     assert await engine.decode(await engine.encode("Grüße 🌶")) == "Grüße 🌶"
     outputs = [output async for output in engine.generate("hello", GREEDY)]
