@@ -33,6 +33,8 @@ COPY engine engine
 COPY chatsrv chatsrv
 COPY --from=web /src/web/dist web/dist
 RUN pip install --no-cache-dir --build-constraint constraints.txt --no-deps .
+WORKDIR /
+RUN python -m kernels.cpu_build
 
 FROM ${BASE}
 RUN useradd --system --uid 10001 --home-dir /data --create-home chatsrv

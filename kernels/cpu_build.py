@@ -3,6 +3,9 @@
 The library's name holds a hash of the sources, the compiler and its flags: a change of any of them builds anew, and a
 home folder shared by unlike machines holds one library for each. Two processes that build at once do not disturb each
 other: each compiles to a file of its own and renames it, and the last one wins with equal content.
+
+``python -m kernels.cpu_build`` builds for every instruction set ahead of time, into the package itself: for images and
+packages that go to machines without a compiler.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 SOURCES = tuple(FOLDER / f"cpu_{name}.cpp" for name in ("attention", "elementwise", "linear"))
 HEADERS = (FOLDER / "cpu_bytes.h", FOLDER / "cpu_vector.h")
+PREBUILT_FOLDER = FOLDER / "prebuilt"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
 MAX_COMPILE_S = 300
 
@@ -73,10 +77,10 @@ def load_library(instruction_set: InstructionSet, lanes: int) -> ctypes.CDLL:
     Raises:
         BuildError: they could not be compiled or loaded.
     """
-    compiler = find_compiler()
-    runtime = _openmp_runtime()
-    flags = (*FLAGS, *instruction_set.compiler_flags, f"-DLANES={lanes}")
-    command = [compiler, *flags, *map(str, SOURCES), *([str(runtime)] if runtime else [])]
+    prebuilt = _prebuilt(instruction_set, lanes)
+    if prebuilt.exists():
+        return ctypes.CDLL(str(prebuilt))
+    command = _command(instruction_set, lanes)
     name = f"kernels-{instruction_set.name}-{lanes}-{_digest(command)}.so"
     failures = []
     for folder in _cache_folders():
@@ -88,6 +92,32 @@ def load_library(instruction_set: InstructionSet, lanes: int) -> ctypes.CDLL:
         except OSError as error:
             failures.append(f"{folder}: {error}")
     raise BuildError(f"no folder for compiled kernels can be used ({'; '.join(failures)})")
+
+
+def build_ahead() -> list[Path]:
+    """Build for every instruction set of this architecture; one that runs on other machines is built all the same.
+
+    Raises:
+        BuildError: they could not be compiled.
+    """
+    PREBUILT_FOLDER.mkdir(exist_ok=True)
+    targets = INSTRUCTION_SETS if _is_x86() else instruction_sets()
+    wanted = sorted({(target, lanes) for target in targets for lanes in (target.lanes, min(target.lanes, 8))}, key=str)
+    libraries = [_prebuilt(target, lanes) for target, lanes in wanted]
+    for (target, lanes), library in zip(wanted, libraries, strict=True):
+        _compile(_command(target, lanes), library)
+        library.chmod(0o755)  # whoever runs the image need not be who has built it
+    return libraries
+
+
+def _prebuilt(instruction_set: InstructionSet, lanes: int) -> Path:
+    return PREBUILT_FOLDER / f"kernels-{instruction_set.name}-{lanes}-{_source_digest().hexdigest()[:16]}.so"
+
+
+def _command(instruction_set: InstructionSet, lanes: int) -> list[str]:
+    runtime = _openmp_runtime()
+    flags = (*FLAGS, *instruction_set.compiler_flags, f"-DLANES={lanes}")
+    return [find_compiler(), *flags, *map(str, SOURCES), *([str(runtime)] if runtime else [])]
 
 
 def find_compiler() -> str:
@@ -122,10 +152,17 @@ def _compile(command: list[str], library: Path) -> None:
 
 def _digest(command: list[str]) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, timeout=MAX_COMPILE_S, check=False).stdout
-    digest = hashlib.sha256("\0".join(command).encode())
-    for part in (version, *(path.read_bytes() for path in (*SOURCES, *HEADERS))):
+    digest = _source_digest()
+    for part in ("\0".join(command).encode(), version):
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:16]
+
+
+def _source_digest() -> hashlib._Hash:
+    digest = hashlib.sha256()
+    for path in (*SOURCES, *HEADERS):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest
 
 
 def _cache_folders() -> Iterator[Path]:
@@ -153,7 +190,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _cpu_flags() -> frozenset[str]:
-    if platform.machine().lower() not in ("x86_64", "amd64"):
+    if not _is_x86():
         return frozenset()
     try:
         description = Path("/proc/cpuinfo").read_text()
@@ -161,6 +198,10 @@ def _cpu_flags() -> frozenset[str]:
         return frozenset()
     found = re.search(r"^flags\s*:(.*)$", description, re.MULTILINE)
     return frozenset(found.group(1).split()) if found else frozenset()
+
+
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _openmp_runtime() -> Path | None:
@@ -176,3 +217,8 @@ def find_openmp(maps: str) -> Path | None:
     """The first OpenMP library in the text of a process's memory map; its path may hold spaces."""
     found = re.search(r"\s(/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*)$", maps, re.MULTILINE)
     return Path(found.group(1)) if found else None
+
+
+if __name__ == "__main__":
+    for built in build_ahead():
+        print(built)
