@@ -33,8 +33,8 @@ describe.each(Object.entries(LANGUAGES))("%s", (name, { messages }) => {
 it("has no message that nothing shows", () => {
   const files = import.meta.glob<string>("../**/*.{svelte,ts}", { query: "?raw", import: "default", eager: true });
   const sources = Object.values(files).join();
-  // Themes and priorities are shown by names that are put together.
-  const isUsed = (key: string) => sources.includes(`"${key}"`) || /^(preferences\.theme|settings\.priority)\./.test(key);
+  // Names of states, themes and the like are put together.
+  const isUsed = (key: string) => sources.includes(`"${key}"`) || /^(preferences\.theme|settings\.priority|engine\.(mode|state|request))\./.test(key);
   expect(Object.keys(english).filter((key) => !isUsed(key))).toEqual([]);
 });
 

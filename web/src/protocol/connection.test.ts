@@ -4,7 +4,7 @@ import { FakeSocket } from "./fake-socket";
 
 const onStatus = vi.fn();
 const onEvent = vi.fn();
-let connection: Connection;
+let connection: Connection<object>;
 
 beforeEach(() => {
   vi.useFakeTimers();

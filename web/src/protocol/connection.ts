@@ -1,7 +1,5 @@
 /** One WebSocket that comes back by itself. */
 
-import type { ServerEvent } from "./types";
-
 export type ConnectionStatus = "connecting" | "open" | "offline";
 
 const FIRST_DELAY_MS = 500;
@@ -12,19 +10,19 @@ export function retryDelay(attempt: number, random = Math.random): number {
   return FIRST_DELAY_MS + random() * Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt);
 }
 
-export interface ConnectionListener {
+export interface ConnectionListener<Event> {
   onStatus(status: ConnectionStatus): void;
-  onEvent(event: ServerEvent): void;
+  onEvent(event: Event): void;
 }
 
-export class Connection {
+export class Connection<Event> {
   #address: string;
-  #listener: ConnectionListener;
+  #listener: ConnectionListener<Event>;
   #socket: WebSocket | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #attempt = 0;
 
-  constructor(address: string, listener: ConnectionListener) {
+  constructor(address: string, listener: ConnectionListener<Event>) {
     this.#address = address;
     this.#listener = listener;
   }
@@ -61,7 +59,7 @@ export class Connection {
   }
 
   #received(data: unknown): void {
-    if (typeof data === "string") this.#listener.onEvent(JSON.parse(data) as ServerEvent);
+    if (typeof data === "string") this.#listener.onEvent(JSON.parse(data) as Event);
   }
 
   #closed(socket: WebSocket): void {

@@ -41,7 +41,7 @@ export const CONNECTION_LOST: ErrorBody = { code: "connection_lost", message: "T
 const TOO_MANY: ErrorBody = { code: "too_many_running", message: "Too many answers are running." };
 
 export class ResponseStreams {
-  readonly #connection: Connection;
+  readonly #connection: Connection<ServerEvent>;
   readonly #running = new Map<string, Running>();
   readonly #onStatus: (status: ConnectionStatus) => void;
 

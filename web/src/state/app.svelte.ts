@@ -14,10 +14,12 @@ import type { Message } from "./tree";
 
 export type DialogName = "settings" | "shortcuts" | "preferences";
 
+const ENGINE_HASH = "#/engine";
 const HASH = /^#\/c\/(conv_[\w-]+)$/;
 
 export class App {
   status: ConnectionStatus = $state("connecting");
+  isEngineRoomOpen = $state(false);
   model: Model | null = $state(null);
   chat: Chat = $state.raw(undefined!);
   dialog: DialogName | null = $state(null);
@@ -58,13 +60,25 @@ export class App {
     }
   }
 
+  openEngineRoom(): void {
+    this.isEngineRoomOpen = true;
+    this.#writeHash();
+  }
+
+  closeEngineRoom(): void {
+    this.isEngineRoomOpen = false;
+    this.#writeHash();
+  }
+
   openNew(): void {
+    this.isEngineRoomOpen = false;
     this.#park();
     this.chat = this.#newChat();
-    this.#writeHash(null);
+    this.#writeHash();
   }
 
   async open(id: string): Promise<void> {
+    if (this.isEngineRoomOpen) this.closeEngineRoom();
     if (this.chat.id === id) return;
     this.#park();
     this.chat = this.#chatOf(id);
@@ -129,7 +143,7 @@ export class App {
 
   #changed(chat: Chat): void {
     this.conversations.touch(chat);
-    if (chat === this.chat) this.#writeHash(chat.id);
+    if (chat === this.chat) this.#writeHash();
     else if (chat.id !== null && chat.runningAnswers.length === 0) this.#chats.delete(chat.id);
   }
 
@@ -172,12 +186,13 @@ export class App {
 
   async #openFromHash(): Promise<void> {
     const id = HASH.exec(location.hash)?.[1];
+    this.isEngineRoomOpen = location.hash === ENGINE_HASH;
     if (id) await this.open(id);
-    else if (this.chat.id !== null) this.openNew();
+    else if (this.chat.id !== null && !this.isEngineRoomOpen) this.openNew();
   }
 
-  #writeHash(id: string | null): void {
-    const hash = id === null ? "#/" : `#/c/${id}`;
+  #writeHash(id = this.chat.id): void {
+    const hash = this.isEngineRoomOpen ? ENGINE_HASH : id === null ? "#/" : `#/c/${id}`;
     if (location.hash !== hash) history.pushState(null, "", hash);
   }
 }
