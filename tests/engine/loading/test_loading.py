@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 
@@ -18,12 +19,16 @@ from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny
 from tests.engine.tiny_tokenizers import CHAT_TEMPLATE
 
 
-def test_a_folder_is_loaded_with_the_network_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def closed_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> None:
         raise AssertionError(f"a connection was tried to {args}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def test_a_folder_is_loaded_with_the_network_closed(tmp_path: Path, closed_network: None) -> None:
     save_tiny(tmp_path, "qwen2")
     loaded = load_tiny(tmp_path)
     assert loaded.architecture == "qwen2"
@@ -69,12 +74,24 @@ def test_the_chat_template_of_the_settings_is_used(tmp_path: Path) -> None:
     assert tokenizer.encode_chat([ChatMessage("user", "a")])[:2] == [0, 2]
 
 
-def test_the_demo_model_answers_as_transformers_generates(smollm2_by_transformers: Any) -> None:
-    ours = load_model(EngineConfig(dtype="float32", device="cpu"))
-    texts = ["The capital of France is", "def fibonacci(n):\n", "Once upon a time, in 1847, a", "ďábelské 🌶"]
-    token_ids = [ours.tokenizer.encode_prompt(text) for text in texts]
-    expected = [generate_with_transformers(smollm2_by_transformers, prompt, 16) for prompt in token_ids]
-    assert Rows(ours, token_ids, 64).run(5, 16) == expected
+def test_a_cached_hub_model_is_loaded_with_the_network_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_network: None
+) -> None:
+    """Weights, tokenizer and template: nothing is asked for that is there."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    cached = tmp_path / "models--owner--name"
+    save_tiny(cached / "snapshots" / ("0" * 40), "mistral")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40, "utf-8")
+    loaded = load_model(EngineConfig(model="owner/name", device="cpu", chat_template=CHAT_TEMPLATE))
+    assert loaded.tokenizer.encode_chat([ChatMessage("user", "a")])
+
+
+def test_the_demo_model_is_loaded_with_the_network_closed(closed_network: None) -> None:
+    loaded = load_model(EngineConfig(device="cpu"))
+    assert (loaded.architecture, loaded.vocab_size, loaded.max_position) == ("llama", 49152, 8192)
+    assert loaded.eos_token_ids == {2}
+    assert len(loaded.tokenizer.encode_chat([ChatMessage("user", "")])) == 30
 
 
 @pytest.mark.parametrize(
