@@ -83,10 +83,10 @@ def load_model(config: EngineConfig) -> LoadedModel:
         raise ConfigError(f"quantization does not reach {parts.config.model_type} models, which transformers computes")
     loaded = LoadedModel(
         model=model,
-        tokenizer=Tokenizer(parts.tokenizer, parts.config.vocab_size, template),
+        tokenizer=Tokenizer(parts.tokenizer, parts.config.get_text_config().vocab_size, template),
         architecture=parts.config.model_type,
         fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization} {keep_low_bits}"),
-        vocab_size=parts.config.vocab_size,
+        vocab_size=parts.config.get_text_config().vocab_size,
         max_position=max_position,
         eos_token_ids=_eos_token_ids(files, parts),
         device=device,
@@ -189,7 +189,7 @@ def find_max_position(config: Any) -> int:
     Raises:
         ModelLoadError: its configuration does not tell.
     """
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
     if limit is None:
         raise ModelLoadError(f"the configuration of {config.model_type} names no max_position_embeddings")
     return int(limit)
@@ -199,7 +199,8 @@ def _eos_token_ids(files: ModelFiles, parts: _Parts) -> frozenset[int]:
     """Those of the generation configuration if there is one, else of the configuration; and the tokenizer's."""
     path = files.folder / "generation_config.json"
     generation = json.loads(path.read_text("utf-8")) if files.gguf is None and path.is_file() else {}
-    ends = generation.get("eos_token_id", parts.config.eos_token_id)
+    own = getattr(parts.config, "eos_token_id", None) or parts.config.get_text_config().eos_token_id
+    ends = generation.get("eos_token_id", own)
     ids = ends if isinstance(ends, list) else [ends]
     return frozenset(token_id for token_id in [*ids, parts.tokenizer.eos_token_id] if token_id is not None)
 

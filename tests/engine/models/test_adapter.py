@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AttentionInterface, AutoModelForCausalLM, T5Config, ViTConfig
+from transformers import AttentionInterface, AutoModelForCausalLM, Gemma3Config, T5Config, ViTConfig
 
 from engine.config import PreemptionMode
 from engine.errors import ModelLoadError
 from engine.models.adapter import ATTENTION_NAME, AdapterModel, attend, load_adapter
 from tests.engine.models.in_engine import check_in_engine
-from tests.engine.models.tiny import generate_with_transformers, load_tiny, prompts, save_tiny
+from tests.engine.models.tiny import SHAPE, generate_with_transformers, load_tiny, prompts, save_model, save_tiny
 
 PREEMPTION_MODES: tuple[PreemptionMode, ...] = ("swap", "recompute")
 NUM_NEW = 20
 LENGTHS = (1, 7, 8, 30)
 
 MOE = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+
 
 DEEPSEEK = {
     "n_routed_experts": 4,
@@ -68,6 +69,17 @@ async def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path
     )
     for preemption in PREEMPTION_MODES:
         await check_in_engine(tmp_path, prompts(LENGTHS), expected, preemption)
+
+
+async def test_a_model_that_also_sees_answers_texts(tmp_path: Path) -> None:
+    """Gemma 3 from 4B on: the language model is one part of it, with a configuration of its own."""
+    text = {**SHAPE, "head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14}
+    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    theirs = save_model(tmp_path, config)
+    expected = [generate_with_transformers(theirs, prompt, NUM_NEW) for prompt in prompts(LENGTHS)]
+    await check_in_engine(tmp_path, prompts(LENGTHS), expected, "recompute")
 
 
 @pytest.mark.parametrize(

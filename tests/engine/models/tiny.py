@@ -35,8 +35,11 @@ SHAPE = {
 
 def make_tiny(model_type: str, **settings: Any) -> Any:
     """A random model of transformers in float32."""
+    return make_model(AutoConfig.for_model(model_type, **{**SHAPE, **settings}))
+
+
+def make_model(config: Any) -> Any:
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{**SHAPE, **settings})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     for name, parameter in model.named_parameters():
@@ -51,7 +54,11 @@ def make_tiny(model_type: str, **settings: Any) -> Any:
 
 def save_tiny(folder: Path, model_type: str, **settings: Any) -> Any:
     """Write a random model and a tokenizer to a folder; return the model as transformers runs it."""
-    model = make_tiny(model_type, **settings)
+    return save_model(folder, AutoConfig.for_model(model_type, **{**SHAPE, **settings}))
+
+
+def save_model(folder: Path, config: Any) -> Any:
+    model = make_model(config)
     model.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return model
