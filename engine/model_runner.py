@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine.api import PositionLogprobs
 from engine.batch import ModelInput, build_input
+from engine.models import Model
 from engine.plan import BlockMove, BlockTransfers, Drawn, Plan, PlannedRow, StepResult
 from engine.sampler import Sampler, position_logprobs
-from kernels import AttentionBatch, CacheLayout, KVCache, copy_blocks, swap_blocks
+from kernels import KVCache, copy_blocks, swap_blocks
 
 _LOGPROB_ROWS = 128
 """Rows of logits that are in memory at once when a prompt's log-probabilities are wanted."""
-
-
-class Model(Protocol):
-    """A decoder that reads and writes a paged cache."""
-
-    def layout(self, block_size: int) -> CacheLayout: ...
-
-    def forward(self, token_ids: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache) -> Tensor:
-        """Hidden states [T, H] of the batch's tokens, whose K and V are then in the cache."""
-        ...
-
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """[S, H] -> [S, V] float32."""
-        ...
 
 
 class ModelRunner:
