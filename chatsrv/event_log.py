@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator
 
 from chatsrv.wire.events import Entry, Event, entry
 
+MAX_BATCH = 256
+
 
 class EventLog:
     """Entries with sequence numbers from 0 on, without gaps; the terminal one is the last."""
@@ -40,11 +42,11 @@ class EventLog:
         return prepared
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[Entry], None]:
-        """All entries after that number, as they come: each list is what there was when the reader came back."""
+        """All entries after that number, as they come: in each list what was there, up to ``MAX_BATCH`` of it."""
         position = starting_after + 1
         while True:
             if position < len(self._entries):
-                entries = self._entries[position:]
+                entries = self._entries[position : position + MAX_BATCH]
                 position += len(entries)
                 yield entries
             elif self.is_closed:

@@ -10,6 +10,7 @@ from chatsrv.event_log import EventLog
 from chatsrv.failures import answer_to
 from chatsrv.logprobs import LogprobRenderer
 from chatsrv.seam import EngineSeam, OutputStream
+from chatsrv.steering import Steering
 from chatsrv.store import Store
 from chatsrv.turn import Turn
 from chatsrv.wire import events
@@ -44,6 +45,7 @@ class Generation:
         self._finish_reason: FinishReason | None = None
         self._stop_reason: StopReason | None = None
         self._is_open = False
+        self.steerings: list[Steering] = []
         self._consuming: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._timing = Timing()
@@ -61,6 +63,18 @@ class Generation:
         if self._consuming is not None and not self._consuming.done():
             self._stop_reason = self._stop_reason or reason
             self._consuming.cancel()
+
+    @property
+    def is_steerable(self) -> bool:
+        """Whether the answer is still being written."""
+        return self._consuming is not None and not self._consuming.done() and self._stop_reason != "cancelled"
+
+    def steer(self, steering: Steering) -> None:
+        """Take input for a successor, and end the answer here. The caller has seen to it that it is steerable."""
+        self.steerings.append(steering)
+        accepted = events.Steer(id=steering.id, previous_response_id=self.id)
+        self._emit(events.SteerAccepted(steer=accepted))
+        self.stop("steered")
 
     def discard(self) -> None:
         """End the answer and write nothing more of it: its session is being deleted."""

@@ -19,6 +19,9 @@ class AddressError(Exception):
     """The address cannot be listened on. The message is one sentence for the user."""
 
 
+SEND_BUFFER_BYTES = 128 * 1024
+UNREAD_TIMEOUT_MS = 60_000
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -117,6 +120,10 @@ def _bind(host: str, port: int) -> socket.socket:
     """Take the address; clients are refused, not kept waiting, until the model is loaded."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections inherit both: what a client does not read costs little memory, and who takes nothing is cut off.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_TIMEOUT_MS)
     try:
         listener.bind((host, port))
     except OSError as error:

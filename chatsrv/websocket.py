@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from chatsrv import steering
 from chatsrv.auth import Caller
 from chatsrv.errors import InvalidField, InvalidJson, NotFound
 from chatsrv.failures import answer_to
+from chatsrv.generation import Generation
 from chatsrv.ids import has_form
 from chatsrv.lanes import Lanes
 from chatsrv.responses import Responses
@@ -25,7 +27,8 @@ from chatsrv.wire.events import Entry, merge_deltas
 log = logging.getLogger("chatsrv")
 
 SEND_TIMEOUT_S = 30.0
-SLOW_S = 0.2  # a send that takes longer shows a reader who does not keep up
+SLOW_S = 1.0  # a send that takes longer shows a reader who does not keep up,
+CATCH_UP_S = 5.0  # who for this long gets deltas merged
 MAX_RECENT = 64
 TRY_AGAIN_LATER = 1013
 
@@ -41,9 +44,10 @@ class Connection:
         self._responses = responses
         self._lanes = Lanes(self._answer)
         self._recent: Recent = {}
+        self._active: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
-        self._is_slow = False
+        self._slow_until = 0.0
 
     async def serve(self) -> None:
         """Until the client leaves, or has to."""
@@ -67,11 +71,11 @@ class Connection:
             raw = _parse(message)
             stream_id = _stream_id(raw)
             event: ClientEvent = strict.convert(raw, ClientEvent)  # type: ignore[arg-type]
-            self._handle(event)
+            await self._handle(event)
         except Exception as error:
             await self._refuse(error, stream_id)
 
-    def _handle(self, event: ClientEvent) -> None:
+    async def _handle(self, event: ClientEvent) -> None:
         match event:
             case ResponseCreate():
                 event.check()
@@ -81,7 +85,7 @@ class Connection:
             case ResponseResume():
                 self._spawn(self._resume(event), "resume")
             case ResponseSteer():
-                raise InvalidField("type", "type: response.steer is not supported yet", code="unsupported_field")
+                await self._steer(event)
 
     def _cancel(self, response_id: str) -> None:
         """At once if it runs here: a create in the next frame must already find it stopped."""
@@ -98,17 +102,59 @@ class Connection:
         except Exception as error:
             await self._refuse(error, None)
 
+    async def _steer(self, event: ResponseSteer) -> None:
+        """Steering reaches the responses that this socket runs."""
+        generation = self._active.get(event.previous_response_id)
+        if generation is None:
+            await self._steer_failed("response_not_found", "no such response runs on this socket", event)
+        elif message := steering.problem(event.input):
+            await self._steer_failed("invalid_input", message, event)
+        elif not generation.is_steerable:
+            await self._steer_failed("response_already_completed", "the response has ended", event)
+        elif len(generation.steerings) >= steering.MAX_PENDING:
+            message = f"{steering.MAX_PENDING} submissions are pending, the most a response takes"
+            await self._steer_failed("too_many_pending_steers", message, event)
+        else:
+            generation.steer(steering.Steering(generation.id, event.input))
+
+    async def _steer_failed(self, code: steering.SteerErrorCode, message: str, event: ResponseSteer) -> None:
+        failed = steering.failed(code, message, event.previous_response_id, event.input)
+        await self._send(msgspec.json.encode(failed).decode())
+
     # -- what goes out ------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: ResponseCreate) -> None:
+        """Generate a response and, as often as it was steered, its successor."""
         try:
             generation = await self._responses.create(self._caller, request, self._recent)
         except Exception as error:
             await self._refuse(error, request.stream_id)
             return
+        while True:
+            await self._follow(generation, request.stream_id)
+            if not generation.steerings:
+                return
+            request = steering.successor(request, generation.id, generation.steerings)
+            try:
+                generation = await self._responses.create(self._caller, request, self._recent)
+            except Exception as error:
+                await self._give_back(generation, answer_to(error).message, request.stream_id)
+                return
+
+    async def _follow(self, generation: Generation, stream_id: str | None) -> None:
         if not generation.is_stored:
             self._remember(generation.id, generation.turn)
-        await self._pump(self._responses.follow_running(generation), request.stream_id)
+        self._active[generation.id] = generation
+        try:
+            await self._pump(self._responses.follow_running(generation), stream_id)
+        finally:
+            del self._active[generation.id]
+
+    async def _give_back(self, generation: Generation, message: str, stream_id: str | None) -> None:
+        """Return steering input whose successor could not be made."""
+        for lost in generation.steerings:
+            event = steering.failed("successor_creation_failed", message, generation.id, lost.input, lost.id)
+            await self._send(_on_lane(msgspec.json.encode(event), stream_id))
 
     async def _resume(self, event: ResponseResume) -> None:
         try:
@@ -119,19 +165,15 @@ class Connection:
             await self._refuse(error, event.stream_id)
 
     async def _pump(self, batches: AsyncGenerator[list[Entry], None], stream_id: str | None) -> None:
-        suffix = "}" if stream_id is None else f',"stream_id":"{stream_id}"}}'
         async with aclosing(batches):
             async for batch in batches:
-                for position, entry in enumerate(merge_deltas(batch) if self._is_slow else batch):
-                    await self._send(entry.data[:-1].decode() + suffix)
+                for position, entry in enumerate(merge_deltas(batch) if self._is_slow() else batch):
+                    await self._send(_on_lane(entry.data, stream_id))
                     if position % _BREATH == _BREATH - 1:
                         await asyncio.sleep(0)
 
     async def _refuse(self, error: Exception, stream_id: str | None) -> None:
-        event = answer_to(error).event()
-        if stream_id is not None:
-            event["stream_id"] = stream_id
-        await self._send(msgspec.json.encode(event).decode())
+        await self._send(_on_lane(msgspec.json.encode(answer_to(error).event()), stream_id))
 
     async def _send(self, text: str) -> None:
         """Send one frame; a client that takes none for ``SEND_TIMEOUT_S`` is closed, and may come back and resume."""
@@ -146,7 +188,11 @@ class Connection:
                 raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
             except RuntimeError:  # it was closed while we waited
                 raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
-            self._is_slow = loop.time() - began > SLOW_S
+            if loop.time() - began > SLOW_S:
+                self._slow_until = loop.time() + CATCH_UP_S
+
+    def _is_slow(self) -> bool:
+        return asyncio.get_running_loop().time() < self._slow_until
 
     async def _give_up(self) -> None:
         log.warning("closing a socket whose client took nothing for %g s", SEND_TIMEOUT_S)
@@ -161,6 +207,11 @@ class Connection:
         task = asyncio.create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _on_lane(data: bytes, stream_id: str | None) -> str:
+    """The event with its lane. Events are encoded once for all readers; only the lane differs."""
+    return data.decode() if stream_id is None else f'{data[:-1].decode()},"stream_id":"{stream_id}"}}'
 
 
 def _parse(message: Any) -> object:

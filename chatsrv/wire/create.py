@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -189,15 +189,9 @@ class ResponseResume(Struct, kw_only=True, forbid_unknown_fields=True, tag_field
     stream_id: StreamId | None = None
 
 
-class SteerMessage(Struct, kw_only=True, forbid_unknown_fields=True):
-    role: Literal["user"]
-    content: object
-    type: Literal["message"] = "message"
-
-
 class ResponseSteer(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="response.steer"):
     previous_response_id: str
-    input: object
+    input: Input
 
 
 ClientEvent = ResponseCreate | ResponseCancel | ResponseResume | ResponseSteer

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from chatsrv.wire.items import Logprob, OutputMessage, OutputText
 from chatsrv.wire.response import Response, Status
@@ -100,6 +101,23 @@ class SteerAccepted(Event, kw_only=True, tag="response.steer.accepted"):
     steer: Steer
 
 
+class SteerError(Struct, kw_only=True):
+    code: str
+    message: str
+    type: str = "invalid_request_error"
+
+
+class UncommittedSteer(Struct, kw_only=True):
+    previous_response_id: str
+    input: object
+    id: str | UnsetType = UNSET
+
+
+class SteerFailed(Event, kw_only=True, tag="response.steer.failed"):
+    error: SteerError
+    steer: UncommittedSteer
+
+
 _TERMINAL: dict[Status, type[_OfResponse]] = {
     "completed": Completed,
     "incomplete": Incomplete,
@@ -152,12 +170,15 @@ def parse_entry(data: bytes) -> Entry:
 def merge_deltas(entries: list[Entry]) -> list[Entry]:
     """Join neighbouring text deltas; a joined one carries the last one's sequence number."""
     merged: list[Entry] = []
-    for event in entries:
-        if merged and event.type == merged[-1].type == "response.output_text.delta":
-            first, second = _decode_delta(merged[-1].data), _decode_delta(event.data)
-            second.delta = first.delta + second.delta
-            second.logprobs = first.logprobs + second.logprobs
-            merged[-1] = entry(second, second.sequence_number)
-        else:
-            merged.append(event)
+    for kind, group in groupby(entries, key=lambda entry: entry.type):
+        run = list(group)
+        merged += [_join(run)] if kind == "response.output_text.delta" and len(run) > 1 else run
     return merged
+
+
+def _join(run: list[Entry]) -> Entry:
+    deltas = [_decode_delta(event.data) for event in run]
+    last = deltas[-1]
+    last.delta = "".join(delta.delta for delta in deltas)
+    last.logprobs = [logprob for delta in deltas for logprob in delta.logprobs]
+    return entry(last, last.sequence_number)
