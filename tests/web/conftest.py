@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +26,9 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+ROOT = Path(__file__).parents[2]
+READY = "chatsrv: ready at "
 
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
@@ -48,6 +55,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def address(server: RunningServer) -> str:
     """Where the page is."""
     return server.url
+
+
+@pytest.fixture(scope="session")
+def real_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server as it is started by hand, with the demo model and few blocks."""
+    settings = {"PORT": "0", "DATA_DIR": str(tmp_path_factory.mktemp("data")), "LOG_LEVEL": "warning"}
+    settings |= {"NUM_BLOCKS": "72", "MAX_MODEL_LEN": "1024"}
+    environment = os.environ | {f"CHATSRV_{name}": value for name, value in settings.items()}
+    command = [sys.executable, "-m", "chatsrv.cli", "serve"]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next((line for line in process.stdout if line.startswith(READY)), "")
+        assert line, "the server ended before it was ready"
+        yield line.removeprefix(READY).strip()
+        process.terminate()
 
 
 @pytest.fixture

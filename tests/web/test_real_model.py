@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,21 +9,6 @@ from playwright.sync_api import Page, expect
 from tests.web.conftest import OpenPage
 
 ANSWER = "article[aria-label='Answer']"
-READY = "chatsrv: ready at "
-
-
-@pytest.fixture(scope="module")
-def real_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("data")
-    environment = {**os.environ, "CHATSRV_PORT": "0", "CHATSRV_DATA_DIR": str(folder), "CHATSRV_LOG_LEVEL": "warning"}
-    command = [sys.executable, "-m", "chatsrv.cli", "serve"]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = next((line for line in process.stdout if line.startswith(READY)), "")
-        assert line, "the server ended before it was ready"
-        yield line.removeprefix(READY).strip()
-        process.terminate()
 
 
 @pytest.fixture
@@ -42,6 +21,21 @@ def page(open_page: OpenPage, real_address: str) -> Page:
     return page
 
 
+def ask(page: Page, text: str) -> None:
+    """Asks and waits for the end of the answer."""
+    count = page.locator(ANSWER).count()
+    page.fill("#composer", text)
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_have_count(count + 1)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=60_000)
+
+
+def test_the_model_answers(page: Page) -> None:
+    ask(page, "What is the capital of France? Answer in one sentence.")
+    expect(page.locator(ANSWER)).to_contain_text("Paris")
+    expect(page.locator(ANSWER)).to_contain_text("first text after")
+
+
 def test_an_answer_streams_in(page: Page) -> None:
     page.evaluate(
         """() => {
@@ -50,20 +44,13 @@ def test_an_answer_streams_in(page: Page) -> None:
           new MutationObserver(note).observe(document.body, { subtree: true, childList: true, characterData: true });
         }"""
     )
-    page.fill("#composer", "What is the capital of France? Answer in one sentence.")
-    page.keyboard.press("Enter")
-    expect(page.locator(ANSWER)).to_contain_text("Paris", timeout=60_000)
-    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=60_000)
+    ask(page, "Tell me a long story about a lighthouse.")
     assert page.evaluate("window.lengths.size") > 2
-    expect(page.locator(ANSWER)).to_contain_text("first text after")
 
 
 def test_a_second_turn_takes_the_first_from_the_cache(page: Page) -> None:
-    for number, text in enumerate(("Say hello.", "Say it again."), start=1):
-        page.fill("#composer", text)
-        page.keyboard.press("Enter")
-        expect(page.locator(ANSWER)).to_have_count(number)
-        expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=60_000)
+    ask(page, "Say hello.")
+    ask(page, "Say it again.")
     expect(page.locator(ANSWER).last).to_contain_text("from cache")
 
 
