@@ -24,9 +24,20 @@ def backend_for(device_type: str, layout: CacheLayout | None = None) -> Backend:
 
 @functools.cache
 def _best_backend(device_type: str) -> Backend:
-    backend = _native_or_reference() if device_type == "cpu" else reference
+    choices = {"cpu": _native_or_reference, "cuda": _triton_or_reference}
+    backend = choices[device_type]() if device_type in choices else reference
     logger.info("kernels on %s: %s", device_type, backend.name)
     return backend
+
+
+def _triton_or_reference() -> Backend:
+    """Triton is imported only here: a machine without a GPU need not have it."""
+    try:
+        from kernels import triton_backend
+    except ImportError as error:
+        logger.warning("no Triton kernels: %s. Plain PyTorch serves instead: right, but many times slower.", error)
+        return reference
+    return triton_backend
 
 
 def _native_or_reference() -> Backend:

@@ -34,15 +34,15 @@ class Tiling(NamedTuple):
     num_stages: int
 
 
-# (vendor, bytes of a number, padded numbers of a head) -> (tiling of decodes, tiling of prompts). The tests compile all
-# of them: no tiling may need more shared memory or registers than a chip has.
+# (vendor, bytes of a query's number, padded numbers of a head) -> (tiling of decodes, tiling of prompts). The tests
+# compile all of them: no tiling may need more shared memory or more registers than a chip has.
 TILINGS = {
     ("cuda", 2, 64): (Tiling(16, 128, 4, 2), Tiling(128, 64, 8, 2)),
-    ("cuda", 2, 128): (Tiling(16, 64, 8, 2), Tiling(128, 64, 8, 2)),
-    ("cuda", 2, 256): (Tiling(16, 32, 4, 2), Tiling(64, 32, 8, 2)),
-    ("cuda", 4, 64): (Tiling(16, 64, 4, 2), Tiling(32, 32, 4, 1)),
-    ("cuda", 4, 128): (Tiling(16, 32, 8, 1), Tiling(32, 32, 8, 1)),
-    ("cuda", 4, 256): (Tiling(16, 16, 4, 1), Tiling(32, 16, 8, 1)),
+    ("cuda", 2, 128): (Tiling(16, 64, 8, 2), Tiling(64, 64, 8, 2)),
+    ("cuda", 2, 256): (Tiling(16, 32, 8, 2), Tiling(32, 32, 8, 2)),
+    ("cuda", 4, 64): (Tiling(16, 32, 8, 1), Tiling(16, 32, 8, 1)),
+    ("cuda", 4, 128): (Tiling(16, 32, 8, 1), Tiling(16, 32, 8, 1)),
+    ("cuda", 4, 256): (Tiling(16, 16, 8, 1), Tiling(16, 16, 8, 1)),
     ("hip", 2, 64): (Tiling(16, 64, 4, 1), Tiling(128, 64, 4, 1)),
     ("hip", 2, 128): (Tiling(16, 64, 4, 1), Tiling(64, 64, 4, 1)),
     ("hip", 2, 256): (Tiling(16, 32, 4, 1), Tiling(64, 32, 4, 1)),
@@ -52,10 +52,16 @@ TILINGS = {
 }
 
 
-def find_tiling(vendor: str, itemsize: int, padded_dim: int, num_query_rows: int) -> Tiling:
-    """The declared tiling: that of decodes where all query rows of a sequence and key/value head fit into its tile."""
-    decode, prompt = TILINGS[vendor, itemsize, max(64, padded_dim)]
-    return decode if num_query_rows <= decode.block_m else prompt
+def find_tiling(vendor: str, itemsize: int, padded_dim: int, num_query_rows: int, is_fp8: bool) -> Tiling:
+    """The declared tiling: that of decodes where all query rows of a sequence and key/value head fit into its tile.
+
+    Numbers of a float8 cache pass through registers on their way to a product: prompts then take the smaller tiles.
+    """
+    row = max(64, padded_dim)
+    decode, prompt = TILINGS[vendor, itemsize, row]
+    if num_query_rows <= decode.block_m:
+        return decode
+    return TILINGS[vendor, 4, row][1] if is_fp8 else prompt
 
 
 def paged_attention(
@@ -66,7 +72,8 @@ def paged_attention(
     num_tokens, num_heads, head_dim = query.shape
     group = num_heads // layout.num_kv_heads
     padded_dim = max(16, triton.next_power_of_2(head_dim))
-    tiling = find_tiling(_vendor(), query.itemsize, padded_dim, batch.max_query_len * group)
+    is_fp8 = layout.dtype == torch.float8_e4m3fn
+    tiling = find_tiling(_vendor(), query.itemsize, padded_dim, batch.max_query_len * group, is_fp8)
     num_tiles = triton.cdiv(batch.max_query_len * group, tiling.block_m)
     num_splits = _choose_splits(num_tiles * layout.num_kv_heads * batch.num_rows, batch.max_context_len, tiling.block_n)
     output = torch.empty((num_tokens, num_heads, head_dim), dtype=query.dtype, device=query.device)
@@ -99,7 +106,7 @@ def paged_attention(
         BLOCK_M=tiling.block_m,
         BLOCK_N=tiling.block_n,
         HAS_CAP=options.soft_cap is not None,
-        IS_FP8=layout.dtype == torch.float8_e4m3fn,
+        IS_FP8=is_fp8,
         IS_SPLIT=num_splits > 1,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,

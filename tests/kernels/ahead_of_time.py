@@ -20,8 +20,7 @@ from triton.compiler import ASTSource
 
 from kernels import triton_attention, triton_cache, triton_elementwise
 
-POINTEES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
-NUM_KV_HEADS = 8
+POINTEES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 
 
 class Launch(NamedTuple):
@@ -39,67 +38,61 @@ class Launch(NamedTuple):
 
 
 def launches(vendor: str) -> Iterator[Launch]:
-    """What this vendor's chips are sent: all tilings, dtypes and variants."""
-    yield from attention_launches(vendor)
-    for dtype, pointee in POINTEES.items():
-        for head_dim in (80, 256):
-            yield from cache_launches(pointee, head_dim, is_fp8=False)
-        yield from cache_launches(pointee, 128, is_fp8=True)
-        for padded_size in (1024, 8192):
-            for has_residual in (False, True):
-                constants = {"PADDED_SIZE": padded_size, "HAS_RESIDUAL": has_residual}
-                arguments = (pointee,) * 5 + ("i32", "fp32")
-                yield Launch(triton_elementwise.norm_kernel, arguments, constants, {"num_warps": 4})
-        yield Launch(triton_elementwise.swiglu_kernel, (pointee, pointee, "i32"), {"BLOCK": 1024}, {"num_warps": 4})
-    copy_constants = {"COPY_WORDS": triton_cache.COPY_WORDS}
-    yield Launch(triton_cache.copy_kernel, ("*i32", "*i64", "i32", "i32"), copy_constants, {"num_warps": 8})
-
-
-def attention_launches(vendor: str) -> Iterator[Launch]:
-    for dtype, pointee in POINTEES.items():
+    """What this vendor's chips are sent: all tilings and variants. (float16 needs what bfloat16 needs.)"""
+    for dtype in POINTEES:
         for padded_dim in (64, 128, 256):
-            for max_query_len in (1, 512):
-                tiling = triton_attention.find_tiling(vendor, dtype.itemsize, padded_dim, max_query_len * 4)
-                for is_fp8, is_split, has_cap in ((False, False, False), (True, True, True)):
-                    storage = "*u8" if is_fp8 else pointee
-                    pointers = (pointee, "*fp32", "*fp32", pointee, storage, "*fp32", "*i32", "*i32", "*i32")
-                    numbers = ("i32",) * 5 + ("fp32", "fp32", "i32", "i32")
-                    constants = {
-                        "GROUP": 4,
-                        "HEAD_DIM": padded_dim,
-                        "PADDED_DIM": padded_dim,
-                        "BLOCK_SIZE": 16,
-                        "BLOCK_M": tiling.block_m,
-                        "BLOCK_N": tiling.block_n,
-                        "HAS_CAP": has_cap,
-                        "IS_FP8": is_fp8,
-                        "IS_SPLIT": is_split,
-                    }
-                    options = {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
-                    yield Launch(triton_attention.attention_kernel, pointers + numbers, constants, options)
-            merge_constants = {
-                "HEAD_DIM": padded_dim,
-                "PADDED_DIM": padded_dim,
-                "MAX_SPLITS": triton_attention.MAX_SPLITS,
-            }
-            yield Launch(
-                triton_attention.merge_kernel, (pointee, "*fp32", "*fp32", "i32"), merge_constants, {"num_warps": 4}
-            )
+            for num_query_rows in (4, 2048):
+                yield attention_launch(vendor, dtype, padded_dim, num_query_rows, is_plain=True)
+                yield attention_launch(vendor, dtype, padded_dim, num_query_rows, is_plain=False)
+    for padded_dim in (64, 256):
+        constants = {"HEAD_DIM": padded_dim, "PADDED_DIM": padded_dim, "MAX_SPLITS": triton_attention.MAX_SPLITS}
+        yield Launch(triton_attention.merge_kernel, ("*bf16", "*fp32", "*fp32", "i32"), constants, {"num_warps": 4})
+    yield from cache_launches("*bf16", 80, is_fp8=False)
+    yield from cache_launches("*fp32", 256, is_fp8=True)
+    yield Launch(
+        triton_cache.copy_kernel,
+        ("*i32", "*i64", "i32", "i32"),
+        {"COPY_WORDS": triton_cache.COPY_WORDS},
+        {"num_warps": 8},
+    )
+    norm_constants = {"PADDED_SIZE": 8192, "HAS_RESIDUAL": True}
+    norm_arguments = ("*bf16",) * 5 + ("i32", "fp32")
+    yield Launch(triton_elementwise.norm_kernel, norm_arguments, norm_constants, {"num_warps": 4})
+    yield Launch(triton_elementwise.swiglu_kernel, ("*bf16", "*bf16", "i32"), {"BLOCK": 1024}, {"num_warps": 4})
 
 
-def cache_launches(pointee: str, head_dim: int, is_fp8: bool) -> Iterator[Launch]:
-    storage = "*u8" if is_fp8 else pointee
+def attention_launch(
+    vendor: str, dtype: torch.dtype, padded_dim: int, num_query_rows: int, *, is_plain: bool
+) -> Launch:
+    """Plain, or with all that there is: float8 cache, soft cap and a split context."""
+    tiling = triton_attention.find_tiling(vendor, dtype.itemsize, padded_dim, num_query_rows, is_fp8=not is_plain)
+    pointee = POINTEES[dtype]
+    storage = pointee if is_plain else "*u8"
+    pointers = (pointee, "*fp32", "*fp32", pointee, storage, "*fp32", "*i32", "*i32", "*i32")
     constants = {
-        "HEAD_DIM": head_dim,
-        "PADDED_DIM": triton.next_power_of_2(head_dim),
+        "GROUP": 4,
+        "HEAD_DIM": padded_dim,
+        "PADDED_DIM": padded_dim,
         "BLOCK_SIZE": 16,
-        "IS_FP8": is_fp8,
+        "BLOCK_M": tiling.block_m,
+        "BLOCK_N": tiling.block_n,
+        "HAS_CAP": not is_plain,
+        "IS_FP8": not is_plain,
+        "IS_SPLIT": not is_plain,
     }
+    options = {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
+    numbers = ("i32",) * 5 + ("fp32", "fp32", "i32", "i32")
+    return Launch(triton_attention.attention_kernel, pointers + numbers, constants, options)
+
+
+def cache_launches(pointee: str, head_dim: int, *, is_fp8: bool) -> Iterator[Launch]:
+    storage = "*u8" if is_fp8 else pointee
+    padded_dim, half = triton.next_power_of_2(head_dim), head_dim // 2
+    constants = {"HEAD_DIM": head_dim, "PADDED_DIM": padded_dim, "BLOCK_SIZE": 16, "IS_FP8": is_fp8}
     arguments = (storage, pointee, pointee, "*fp32", "*i64") + ("i32",) * 5
     yield Launch(triton_cache.write_kernel, arguments, constants, {"num_warps": 1})
-    arguments = (storage, pointee, pointee, pointee, "*fp32", "*fp32", "*fp32", "*i64") + ("i32",) * 6
-    half = head_dim // 2
     rotary = {**constants, "NUM_HEADS": 32, "HALF": half, "PADDED_HALF": triton.next_power_of_2(half)}
+    arguments = (storage, pointee, pointee, pointee, "*fp32", "*fp32", "*fp32", "*i64") + ("i32",) * 6
     yield Launch(triton_cache.rotary_write_kernel, arguments, rotary, {"num_warps": 1})
 
 
@@ -107,7 +100,7 @@ def compile_launch(launch: Launch, target: GPUTarget) -> dict[str, Any]:
     names = launch.kernel.arg_names
     runtime_names = [name for name in names if name not in launch.constants]
     assert len(runtime_names) == len(launch.arguments), launch
-    signature = {name: "constexpr" for name in names} | dict(zip(runtime_names, launch.arguments, strict=True))
+    signature = dict.fromkeys(names, "constexpr") | dict(zip(runtime_names, launch.arguments, strict=True))
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in runtime_names if signature[name][0] == "*"}
     constants = {(names.index(name),): value for name, value in launch.constants.items()}
     source = ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=aligned)

@@ -1,13 +1,17 @@
-"""Ragged batches over a shuffled cache, and the dense float32 attention that every backend is held against."""
+"""Ragged batches over a shuffled cache, and the dense attention that every backend is held against."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
+from hypothesis import strategies as st
 
 from kernels import AttentionBatch, CacheLayout, KVCache, paged_attention, write_kv
 from kernels.contract import Backend
+
+TOLERANCES = {torch.float32: 5e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
+"""Allowed difference from dense float64 attention, absolute plus relative; all numbers are drawn with deviation 1."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,6 @@ class Case:
     cache_dtype: torch.dtype | None = None
     sliding_window: int | None = None
     soft_cap: float | None = None
-    scale: float | None = None
-    seed: int = 0
 
     @property
     def layout(self) -> CacheLayout:
@@ -32,90 +34,122 @@ class Case:
 
     @property
     def options(self) -> dict[str, float | int | None]:
-        scale = self.scale or self.head_dim**-0.5
-        return {"scale": scale, "sliding_window": self.sliding_window, "soft_cap": self.soft_cap}
+        return {"scale": self.head_dim**-0.5, "sliding_window": self.sliding_window, "soft_cap": self.soft_cap}
+
+    def __str__(self) -> str:
+        rows = " ".join(f"{query_len}/{context_len}" for query_len, context_len in self.rows) or "empty"
+        heads = f"{self.num_heads}/{self.num_kv_heads}x{self.head_dim}"
+        return f"{rows} heads {heads} block {self.block_size} window {self.sliding_window} cap {self.soft_cap}"
 
 
-@dataclass
+GRID = (
+    Case(rows=()),
+    Case(rows=((1, 1), (1, 15), (1, 16), (1, 17))),
+    Case(rows=((1, 127), (1, 128), (1, 129), (1, 1), (1, 300))),
+    Case(rows=((5, 5), (16, 33), (1, 40), (0, 7), (17, 17))),
+    Case(rows=((20, 50), (1, 33), (3, 200)), sliding_window=9),
+    Case(rows=((3, 50), (1, 20)), soft_cap=2.0),
+    Case(rows=((7, 31), (1, 90)), num_heads=2, num_kv_heads=2, head_dim=80, block_size=8),
+    Case(rows=((2, 33), (1, 64)), num_heads=8, num_kv_heads=1, head_dim=96, block_size=32),
+    Case(rows=((9, 40), (1, 17)), num_heads=4, num_kv_heads=4, head_dim=32, sliding_window=16, soft_cap=30.0),
+    Case(rows=((4, 21), (1, 1)), num_heads=2, num_kv_heads=1, head_dim=256, block_size=24),
+    Case(rows=((2, 40), (1, 130)), num_heads=7, num_kv_heads=1, head_dim=128, block_size=256),
+)
+
+LONG = Case(rows=((1, 3001), (70, 1500), (1, 9)), num_heads=9, num_kv_heads=3)
+
+
+@st.composite
+def odd_cases(draw: st.DrawFn, max_context_len: int = 200) -> Case:
+    """Whatever a model and a scheduler may bring."""
+    lengths = st.integers(1, max_context_len).flatmap(lambda c: st.tuples(st.integers(0, min(c, 40)), st.just(c)))
+    num_kv_heads = draw(st.integers(1, 3))
+    return Case(
+        rows=tuple(draw(st.lists(lengths, max_size=4))),
+        num_heads=num_kv_heads * draw(st.integers(1, 5)),
+        num_kv_heads=num_kv_heads,
+        head_dim=draw(st.sampled_from((32, 40, 64, 72, 80, 96, 128))),
+        block_size=draw(st.sampled_from((8, 16, 24, 32, 64))),
+        sliding_window=draw(st.none() | st.integers(1, max_context_len)),
+        soft_cap=draw(st.none() | st.floats(1.0, 50.0)),
+    )
+
+
 class Scene:
     """A case with numbers: the whole history of each row, its blocks, and the batch of its last tokens."""
 
-    case: Case
-    device: str = "cpu"
-    queries: list[torch.Tensor] = field(init=False)
-    keys: list[torch.Tensor] = field(init=False)
-    values: list[torch.Tensor] = field(init=False)
+    def __init__(self, case: Case, device: str = "cpu", seed: int = 0) -> None:
+        self.case, self.device = case, device
+        generator = torch.Generator().manual_seed(seed)
 
-    def __post_init__(self) -> None:
-        case, generator = self.case, torch.Generator().manual_seed(self.case.seed)
+        def draw(num_tokens: int, num_heads: int) -> torch.Tensor:
+            return torch.randn(num_tokens, num_heads, case.head_dim, generator=generator).to(device, case.dtype)
 
-        def draw(tokens: int, heads: int) -> torch.Tensor:
-            numbers = torch.randn(tokens, heads, case.head_dim, generator=generator)
-            return numbers.to(case.dtype).to(self.device)
-
-        self.queries = [draw(query_len, case.num_heads) for query_len, _ in case.rows]
+        self.query = draw(sum(query_len for query_len, _ in case.rows), case.num_heads)
         self.keys = [draw(context_len, case.num_kv_heads) for _, context_len in case.rows]
         self.values = [draw(context_len, case.num_kv_heads) for _, context_len in case.rows]
-        self.num_blocks = 1 + sum(self._blocks_of(context_len) for _, context_len in case.rows)
-        self._free = torch.randperm(self.num_blocks, generator=generator).tolist()
-        self.tables = [[self._free.pop() for _ in range(self._blocks_of(length))] for _, length in case.rows]
+        sizes = [-(-context_len // case.block_size) for _, context_len in case.rows]
+        self.num_blocks = sum(sizes) + 1
+        block_ids = torch.randperm(self.num_blocks, generator=generator).split([*sizes, 1])
+        self.tables = [block_ids[row].tolist() for row in range(len(sizes))]
 
-    def _blocks_of(self, context_len: int) -> int:
-        return -(-context_len // self.case.block_size)
-
-    def batch(self, lengths: list[tuple[int, int]] | None = None) -> AttentionBatch:
-        """The batch of rows of (query length, context length); by default the case's own."""
-        rows = list(self.case.rows) if lengths is None else lengths
-        width = max([self._blocks_of(context_len) for _, context_len in rows], default=0)
-        tables = [(table + [0] * width)[:width] for table in self.tables]
-        starts = [0]
+    def batch(self, *, whole_history: bool = False) -> AttentionBatch:
+        rows = [(c, c) for _, c in self.case.rows] if whole_history else self.case.rows
+        width = max(map(len, self.tables), default=0)
         slots = []
         for (query_len, context_len), table in zip(rows, self.tables, strict=True):
-            starts.append(starts[-1] + query_len)
-            positions = range(context_len - query_len, context_len)
-            slots += [
-                table[p // self.case.block_size] * self.case.block_size + p % self.case.block_size for p in positions
-            ]
+            for position in range(context_len - query_len, context_len):
+                block, offset = divmod(position, self.case.block_size)
+                slots.append(table[block] * self.case.block_size + offset)
+        starts = torch.tensor([0, *(query_len for query_len, _ in rows)], dtype=torch.int32)
+        tables = torch.tensor([table + [0] * (width - len(table)) for table in self.tables], dtype=torch.int32)
         return AttentionBatch(
-            query_starts=torch.tensor(starts, dtype=torch.int32, device=self.device),
+            query_starts=starts.cumsum(0, dtype=torch.int32).to(self.device),
             context_lens=torch.tensor([c for _, c in rows], dtype=torch.int32, device=self.device),
-            block_tables=torch.tensor(tables, dtype=torch.int32, device=self.device).reshape(len(rows), width),
+            block_tables=tables.reshape(len(rows), width).to(self.device),
             slot_mapping=torch.tensor(slots, dtype=torch.int64, device=self.device),
             max_query_len=max([q for q, _ in rows], default=0),
             max_context_len=max([c for _, c in rows], default=0),
         )
 
-    def filled_cache(self, backend: Backend) -> KVCache:
-        """A cache full of NaN but for the history: what was never written must never be read."""
+    def empty_cache(self, backend: Backend) -> KVCache:
+        """A cache full of NaN: what was never written must never be read."""
         cache = KVCache.allocate(self.case.layout, self.num_blocks, self.device, backend=backend)
         cache.storage.view(torch.uint8).fill_(0xFF)
-        history = [(context_len, context_len) for _, context_len in self.case.rows]
-        if sum(length for length, _ in history):
-            write_kv(cache, 1, torch.cat(self.keys), torch.cat(self.values), self.batch(history))
+        return cache
+
+    def filled_cache(self, backend: Backend) -> KVCache:
+        cache = self.empty_cache(backend)
+        if self.keys:
+            write_kv(cache, 1, torch.cat(self.keys), torch.cat(self.values), self.batch(whole_history=True))
         return cache
 
     def attend(self, backend: Backend) -> torch.Tensor:
         return paged_attention(self.query, self.filled_cache(backend), 1, self.batch(), **self.case.options)
 
-    @property
-    def query(self) -> torch.Tensor:
-        empty = torch.empty(0, self.case.num_heads, self.case.head_dim, dtype=self.case.dtype, device=self.device)
-        return torch.cat([empty, *self.queries])
-
     def dense(self) -> torch.Tensor:
-        """The answer in float64, straight from the definition, one query at a time over repeated heads."""
-        answers = [torch.empty(0, self.case.num_heads, self.case.head_dim, dtype=torch.float64)]
-        for row, (query_len, context_len) in enumerate(self.case.rows):
-            group = self.case.num_heads // self.case.num_kv_heads
-            keys = self.keys[row].cpu().double().repeat_interleave(group, dim=1)
-            values = self.values[row].cpu().double().repeat_interleave(group, dim=1)
-            for index in range(query_len):
-                position = context_len - query_len + index
-                first = 0 if self.case.sliding_window is None else max(0, position + 1 - self.case.sliding_window)
-                seen = slice(first, position + 1)
-                scores = torch.einsum("hd,chd->hc", self.queries[row][index].cpu().double(), keys[seen])
-                scores = scores * (self.case.scale or self.case.head_dim**-0.5)
-                if self.case.soft_cap is not None:
-                    scores = self.case.soft_cap * torch.tanh(scores / self.case.soft_cap)
-                answers.append(torch.einsum("hc,chd->hd", scores.softmax(-1), values[seen])[None])
-        return torch.cat(answers)
+        """The answer in float64, straight from the definition."""
+        case, answers, start = self.case, [], 0
+        for (query_len, context_len), keys, values in zip(case.rows, self.keys, self.values, strict=True):
+            queries = self.query[start : start + query_len].cpu().double()
+            start += query_len
+            group = case.num_heads // case.num_kv_heads
+            keys, values = (x.cpu().double().repeat_interleave(group, dim=1) for x in (keys, values))
+            scores = torch.einsum("qhd,chd->hqc", queries, keys) * case.head_dim**-0.5
+            if case.soft_cap is not None:
+                scores = case.soft_cap * torch.tanh(scores / case.soft_cap)
+            age = torch.arange(context_len - query_len, context_len)[:, None] - torch.arange(context_len)
+            seen = (age >= 0) & (age < (case.sliding_window or context_len))
+            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+            answers.append(torch.einsum("hqc,chd->qhd", weights, values))
+        return torch.cat([torch.empty(0, case.num_heads, case.head_dim, dtype=torch.float64), *answers])
+
+
+def assert_attends(case: Case, backend: Backend, device: str = "cpu") -> None:
+    """The backend's attention is dense attention, within the tolerance of the case's dtype."""
+    scene, tolerance = Scene(case, device), TOLERANCES[case.dtype]
+    torch.testing.assert_close(scene.attend(backend).cpu().double(), scene.dense(), atol=tolerance, rtol=tolerance)
+
+
+def with_dtype(case: Case, dtype: torch.dtype) -> Case:
+    return replace(case, dtype=dtype)
