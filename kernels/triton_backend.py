@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.contract import CacheLayout
+from kernels.reference import quantized_linear
 from kernels.triton_attention import paged_attention
 from kernels.triton_cache import copy_blocks, rotary_write_kv, write_kv
 from kernels.triton_elementwise import rms_norm, silu_and_mul
@@ -12,6 +13,7 @@ __all__ = [
     "name",
     "packed",
     "paged_attention",
+    "quantized_linear",
     "rms_norm",
     "rotary_write_kv",
     "silu_and_mul",
