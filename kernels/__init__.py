@@ -26,6 +26,7 @@ from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
 from kernels.quantized import TILE, Bits, GroupedWeight, PackedWeight, join, quantize
 
 __all__ = [
+    "TILE",
     "AttentionBatch",
     "Bits",
     "CacheLayout",

@@ -41,6 +41,9 @@ constexpr int FEW_ROWS = 4;
 // Rounded rows that are used for all outputs before the next ones: they stay in a core's second-level cache.
 constexpr int64_t CHUNK_BYTES = 256 << 10;
 
+// How far ahead levels are asked for: memory's own prefetching stops at the end of each page.
+constexpr int PREFETCH_BYTES = 6144;
+
 // Rounded rows of inputs.
 struct Activations {
     int64_t num_inputs, num_groups;
@@ -140,6 +143,7 @@ void multiply(const Tile& tile, int first, const Activations& rows, int64_t firs
             sums[r] = BITS == 8 ? broadcast(rows.offsets[base + r * num_groups + g]) : Lanes{};
 #pragma GCC unroll 8
         for (int i = 0; i < BITS; ++i, source += 4 * TILE) {
+            __builtin_prefetch(source + PREFETCH_BYTES);
             const Lanes levels = load_lanes(reinterpret_cast<const Lane*>(source));
             if constexpr (BITS == 8) {
                 add_products<8>(sums, levels, quads, g * 8 + i);

@@ -49,6 +49,10 @@ class GroupedWeight:
     def bits(self) -> Bits:
         return 8 if self.minima is None else 4
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.levels.shape
+
     def dequantize(self) -> torch.Tensor:
         """The values, [N, K] float32."""
         levels = self.levels.view(*self.scales.shape, GROUP).float()

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import kernels
 from engine.models.weights import Weights
-from kernels import GroupedWeight, PackedWeight
+from kernels import TILE, Bits, GroupedWeight, PackedWeight
 
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
 ROWS_HINT = 32
@@ -34,6 +34,10 @@ class Linear:
             return packed
         return functional.linear(x, self.weight, self.bias)
 
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        """silu(g) * v [T, O / 2] of the outputs g and v, the first and the second half."""
+        return kernels.silu_and_mul(self(x))
+
 
 class QuantizedLinear:
     """The same with a weight of 4 or 8 bits; the result has the dtype of x or the one given."""
@@ -48,13 +52,18 @@ class QuantizedLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return kernels.quantized_linear(x, self.weight, self.bias, dtype=self.dtype)
 
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        if self.weight.num_outputs % (2 * TILE):
+            return kernels.silu_and_mul(self(x))
+        return kernels.quantized_linear(x, self.weight, self.bias, is_gated=True)
+
 
 AnyLinear = Linear | QuantizedLinear
 
 
-def take_linear(weights: Weights, *names: str) -> AnyLinear:
+def take_linear(weights: Weights, *names: str, min_bits: Bits = 4) -> AnyLinear:
     """One layer from the projections called ``names``, their outputs one after the other."""
-    weight = weights.take_matrix(*(f"{name}.weight" for name in names))
+    weight = weights.take_matrix(*(f"{name}.weight" for name in names), min_bits=min_bits)
     bias = None
     if any(f"{name}.bias" in weights for name in names):
         bias = torch.cat([weights.take(f"{name}.bias") for name in names])

@@ -35,7 +35,7 @@ class LlamaModel:
         self._num_layers = config.num_hidden_layers
         self._num_kv_heads = config.num_key_value_heads
         self._head_dim = head_dim(config)
-        self._embedding = Embedding(weights.take_matrix("model.embed_tokens.weight"), weights.dtype)
+        self._embedding = Embedding(weights.take_matrix("model.embed_tokens.weight", min_bits=8), weights.dtype)
         self._embedding_multiplier = getattr(config, "embedding_multiplier", 1.0)
         self._rotary = Rotary(config, max_model_len, weights.device)
         if (factors := weights.take_if_present("rope_freqs.weight")) is not None:
@@ -52,7 +52,7 @@ class LlamaModel:
         if config.tie_word_embeddings or "lm_head.weight" not in weights:
             weights.take_if_present("lm_head.weight")
             return self._embedding.as_head()
-        return take_linear(weights, "lm_head")
+        return take_linear(weights, "lm_head", min_bits=8)
 
     def layout(self, block_size: int) -> CacheLayout:
         return CacheLayout(self._num_layers, self._num_kv_heads, self._head_dim, block_size, self._dtype)
@@ -187,7 +187,7 @@ class FeedForward:
         self._down = take_linear(weights, f"{prefix}.down_proj")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._down(kernels.silu_and_mul(self._gate_up(x)))
+        return self._down(self._gate_up.gated(x))
 
 
 def norm_and_residual(

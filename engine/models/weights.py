@@ -43,19 +43,24 @@ class Weights:
         """
         return self._floats(self._read(name))
 
-    def take_matrix(self, *names: str) -> torch.Tensor | GroupedWeight:
+    def take_matrix(self, *names: str, min_bits: Bits = 4) -> torch.Tensor | GroupedWeight:
         """The outputs of several matrices [N, K] one after the other, in few bits if they are stored so or to be so.
 
         Matrices stored in different forms are brought to 8 bits, if all of them are low-bit ones, else to floats.
+
+        Args:
+            min_bits: are kept whatever the settings say; 8 for a vocabulary, where 4 would cost more than they save.
         """
         parts = [self._read(name) for name in names]
         stored = [part for part in parts if isinstance(part, GroupedWeight)]
         all_stored = len(stored) == len(parts)
-        if all_stored and {part.bits for part in stored} in ({4}, {self.max_bits or 8}):
+        bits = max(self.max_bits, min_bits) if self.max_bits else None
+        if all_stored and {part.bits for part in stored} in ({4}, {bits or 8}):
             return join(stored)
-        floats = torch.cat([self._floats(part) for part in parts])
-        bits = self.max_bits or (8 if all_stored else None)
-        return floats if bits is None or floats.shape[1] % GROUP else quantize(floats, bits)
+        bits = bits or (8 if all_stored else None)
+        if bits is None or parts[0].shape[1] % GROUP:
+            return torch.cat([self._floats(part) for part in parts])
+        return quantize(torch.cat([_dequantized(part).float() for part in parts]), bits)
 
     def take_if_present(self, name: str) -> torch.Tensor | None:
         return self.take(name) if name in self else None
@@ -66,8 +71,7 @@ class Weights:
         return self._tensors.pop(name)()
 
     def _floats(self, stored: torch.Tensor | GroupedWeight) -> torch.Tensor:
-        values = stored.dequantize() if isinstance(stored, GroupedWeight) else stored
-        return values.to(device=self.device, dtype=self.dtype)
+        return _dequantized(stored).to(device=self.device, dtype=self.dtype)
 
     def check_all_taken(self) -> None:
         """Raise ModelLoadError if tensors are left that would change what the model computes."""
@@ -75,3 +79,7 @@ class Weights:
         if left:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             raise ModelLoadError(f"the checkpoint has tensors that its architecture lacks: {', '.join(left[:3])}{more}")
+
+
+def _dequantized(stored: torch.Tensor | GroupedWeight) -> torch.Tensor:
+    return stored.dequantize() if isinstance(stored, GroupedWeight) else stored

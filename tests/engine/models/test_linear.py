@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional
 
 from engine.errors import ModelLoadError
-from engine.models.linear import Linear, take_linear
+from engine.models.linear import Embedding, Linear, QuantizedLinear, take_linear
 from engine.models.weights import Weights
+from kernels import PackedWeight, quantize, silu_and_mul
 
 CPU = torch.device("cpu")
 
@@ -46,3 +47,21 @@ def test_half_a_set_of_biases_is_refused() -> None:
     weights = Weights({name: lambda tensor=tensor: tensor for name, tensor in tensors.items()}, torch.float32, CPU)
     with pytest.raises(ModelLoadError, match=r"k\.bias"):
         take_linear(weights, "q", "k")
+
+
+@pytest.mark.parametrize("num_outputs", [64, 48])
+def test_a_gated_layer_halves_its_outputs(num_outputs: int) -> None:
+    weight, x = quantize(torch.randn(num_outputs, 32), 8), torch.randn(5, 32)
+    for layer in (Linear(weight.dequantize()), QuantizedLinear(PackedWeight.pack(weight))):
+        torch.testing.assert_close(layer.gated(x), silu_and_mul(layer(x)), rtol=1e-4, atol=1e-4)
+
+
+def test_an_embedding_with_few_bits_is_its_own_head() -> None:
+    table = quantize(torch.randn(40, 64), 8)
+    embedding = Embedding(table, torch.bfloat16)
+    token_ids = torch.tensor([3, 39, 3])
+    assert torch.equal(embedding(token_ids), table.dequantize()[token_ids].bfloat16())
+    logits = embedding.as_head()(embedding(token_ids))
+    assert logits.dtype == torch.float32
+    expected = table.dequantize()[token_ids] @ table.dequantize().T
+    assert (logits - expected).norm() / expected.norm() < 0.01
