@@ -41,7 +41,7 @@ def settings(num_blocks: int, **others: object) -> EngineConfig:
 def waste(trace: Trace, num_requests: int = 300, num_running: int = 64) -> float:
     """Share of allocated slots that hold nothing, over a run with a steady number of requests."""
     source = Random(0)
-    loop = Loop(settings(8192, max_num_seqs=num_running, enable_prefix_cache=False), RandomTokens(source))
+    loop = Loop.of(settings(8192, max_num_seqs=num_running, enable_prefix_cache=False), RandomTokens(source))
     for num_input, num_output in trace.samples(num_requests):
         loop.submit(random_prompt(source, num_input), fixed_length(num_output))
     num_allocated = num_empty = 0
@@ -56,7 +56,7 @@ def waste(trace: Trace, num_requests: int = 300, num_running: int = 64) -> float
 def chat_hit_rate(num_sessions: int = 16, num_turns: int = 4) -> float:
     """Share of the tokens known from earlier turns, prompts and answers, that later turns did not compute again."""
     source = Random(0)
-    loop = Loop(settings(16384), RandomTokens(source))
+    loop = Loop.of(settings(16384), RandomTokens(source))
     histories: list[list[int]] = [random_prompt(source, 21) for _ in range(num_sessions)]
     num_reusable = num_reused = 0
     lengths = iter(SHAREGPT.samples(num_sessions * num_turns))
@@ -86,7 +86,7 @@ def saved_blocks(loop: Loop) -> float:
 
 def saved_by_parallel_sampling(trace: Trace, n: int, num_requests: int = 400) -> float:
     source = Random(0)
-    loop = Loop(settings(65536, max_num_seqs=256, enable_prefix_cache=False), RandomTokens(source))
+    loop = Loop.of(settings(65536, max_num_seqs=256, enable_prefix_cache=False), RandomTokens(source))
     for num_input, num_output in trace.samples(num_requests):
         loop.submit(random_prompt(source, num_input), fixed_length(num_output, n=n))
     return saved_blocks(loop)
@@ -96,7 +96,7 @@ def saved_by_beams(trace: Trace, loaded: LoadedModel, width: int, num_requests: 
     """Beams of the model over English prose."""
     source, num_blocks = Random(0), 4096
     runner: Runner = ModelRunner(loaded.model, BLOCK_SIZE, num_blocks, 0, loaded.device)
-    loop = Loop(settings(num_blocks, enable_prefix_cache=False), runner)
+    loop = Loop.of(settings(num_blocks, enable_prefix_cache=False), runner)
     prose = loaded.tokenizer.encode("\n".join(topics.values())[:200_000])
     for num_input, num_output in trace.samples(num_requests):
         start = source.randrange(len(prose) - num_input)
@@ -108,7 +108,7 @@ def saved_by_beams(trace: Trace, loaded: LoadedModel, width: int, num_requests: 
 def step_times(num_running: int, num_steps: int = 50) -> tuple[float, float]:
     """Median seconds to schedule one step, and to apply its result, while all requests generate."""
     source = Random(0)
-    loop = Loop(settings(16384, max_num_seqs=num_running, max_num_batched_tokens=65536), RandomTokens(source))
+    loop = Loop.of(settings(16384, max_num_seqs=num_running, max_num_batched_tokens=65536), RandomTokens(source))
     for _ in range(num_running):
         loop.submit(random_prompt(source, 161), fixed_length(338))
     loop.step()
@@ -119,7 +119,7 @@ def step_times(num_running: int, num_steps: int = 50) -> tuple[float, float]:
         scheduled = time.perf_counter()
         result = loop.runner.run(step.plan)
         computed = time.perf_counter()
-        loop.apply(step, result)
+        loop.scheduler.apply(step, result, loop.now)
         schedule_s.append(scheduled - start)
         apply_s.append(time.perf_counter() - computed)
     return statistics.median(schedule_s), statistics.median(apply_s)

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
-from engine.api import Output, Priority, SamplingParams, TokenLogprob
+from engine.api import Priority, SamplingParams, TokenLogprob
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.plan import Draw, Drawn, Plan, StepResult
 from engine.preemption import CostModel
 from engine.prefix_cache import root_key
-from engine.request import Request, TokenFacts
+from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.stats import Occupancy, StatsRecorder
-from engine.step import Step
 
 VOCAB_SIZE = 1 << 17
 _TOKENS = TokenFacts([b" word"] * VOCAB_SIZE, frozenset())
@@ -42,19 +41,11 @@ class RandomTokens:
 
 
 class Loop:
-    """Scheduler, block manager and runner. Time is whatever the caller says.
+    """Scheduler, block manager and runner. The clock goes on by what the runner says that its work took."""
 
-    Args:
-        config: with ``num_blocks`` and ``num_swap_blocks`` set.
-    """
-
-    def __init__(self, config: EngineConfig, runner: Runner) -> None:
-        assert config.num_blocks is not None
-        assert config.num_swap_blocks is not None
-        self.manager = BlockManager(
-            config.num_blocks, config.num_swap_blocks, config.block_size, config.enable_prefix_cache
-        )
-        self.scheduler = Scheduler(config, self.manager, CostModel(_BLOCK_BYTES))
+    def __init__(self, manager: BlockManager, scheduler: Scheduler, runner: Runner) -> None:
+        self.manager = manager
+        self.scheduler = scheduler
         self.runner = runner
         self.now = 0.0
         self._recorder = StatsRecorder(0.0)
@@ -76,15 +67,21 @@ class Loop:
         self.scheduler.submit(request, self.now)
         return request
 
-    def step(self) -> Step:
-        """Schedule, run, apply."""
-        step = self.scheduler.schedule(self.now)
-        self.apply(step, self.runner.run(step.plan))
-        return step
+    @classmethod
+    def of(cls, config: EngineConfig, runner: Runner) -> Loop:
+        """The engine's own. The configuration must say how many blocks there are."""
+        assert config.num_blocks is not None
+        assert config.num_swap_blocks is not None
+        manager = BlockManager(config.num_blocks, config.num_swap_blocks, config.block_size, config.enable_prefix_cache)
+        return cls(manager, Scheduler(config, manager, CostModel(_BLOCK_BYTES)), runner)
 
-    def apply(self, step: Step, result: StepResult) -> list[tuple[Request, Output]]:
-        told = self.scheduler.apply(step, result, self.now)
-        return [(request, output) for request, output in told if isinstance(output, Output)]
+    def step(self) -> list[Request]:
+        """Schedule, run, apply; the requests that have ended."""
+        step = self.scheduler.schedule(self.now)
+        result = self.runner.run(step.plan)
+        self.now += result.transfer_s + result.model_s + result.sample_s
+        self.scheduler.apply(step, result, self.now)
+        return [share.request for share in step.shares if share.request.status is Status.FINISHED]
 
     def run(self) -> None:
         while self.scheduler.has_work:

@@ -106,8 +106,11 @@ ROOMS = {
         packages=frozenset({"torch"}),
         rooms=frozenset({"kernels"}),
     ),
-    "bench memory": Room(  # drives the scheduler without the engine around it
-        files=("bench/lengths.py", "bench/simulation.py", "bench/memory.py"),
+    "bench scheduling": Room(  # drives the scheduler without the engine around it
+        files=tuple(
+            f"bench/{name}.py" for name in ("baselines", "cost_model", "lengths", "memory", "paper", "simulation")
+        ),
+        packages=frozenset({"matplotlib"}),
         rooms=frozenset({"engine core", "engine tensors", "bench"}),
     ),
     "bench": Room(
