@@ -74,7 +74,7 @@ async def response_frames(batches: AsyncGenerator[list[Entry], None]) -> AsyncGe
             async for batch in batches:
                 yield b"".join(frame(entry.type, entry.data) for entry in batch)
     except Exception as error:
-        yield frame("error", msgspec.json.encode({"type": "error", **answer_to(error).body()}))
+        yield frame("error", msgspec.json.encode({**answer_to(error).body(), "type": "error"}))
 
 
 async def _disconnected(receive: Receive) -> None:
