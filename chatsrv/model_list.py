@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 
-from engine import FoundModel
+from chatsrv.serve import read_settings
+from chatsrv.settings import SettingError
+from engine import ConfigError, FoundModel, list_models
 
 HEADINGS = ("model", "architecture", "weights", "a token's KV", "blocks", "context", "sessions")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table; returns the exit status."""
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        settings, config = read_settings("models", "List the models on this machine.", arguments)
+    except (SettingError, ConfigError) as error:
+        print(f"chatsrv: {error}", file=sys.stderr)
+        return 2
+    print(describe_models(list_models(config, [settings.data_dir.expanduser() / "models"]), config.block_size))
+    return 0
 
 
 def describe_models(models: Sequence[FoundModel], block_size: int) -> str:

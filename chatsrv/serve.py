@@ -21,7 +21,7 @@ from engine import ConfigError, Engine, EngineConfig, ModelLoadError
 def main(arguments: Sequence[str]) -> int:
     """Serve until a signal ends it; returns the exit status."""
     try:
-        settings, config = _settings(arguments)
+        settings, config = read_settings("serve", "Serve the API and the web page.", arguments)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         server = Server(settings, lambda: Engine(config))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -33,9 +33,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _settings(arguments: Sequence[str]) -> tuple[ServerSettings, EngineConfig]:
+def read_settings(command: str, description: str, arguments: Sequence[str]) -> tuple[ServerSettings, EngineConfig]:
+    """Settings of a command that takes all of them, from its arguments, the environment and a file.
+
+    Raises:
+        SettingError, ConfigError: one clear sentence.
+    """
     reader = SettingsReader(ServerSettings, EngineConfig)
-    parser = argparse.ArgumentParser(prog="chatsrv serve", description="Serve the API and the web page.")
+    parser = argparse.ArgumentParser(prog=f"chatsrv {command}", description=description)
     reader.add_flags(parser)
     given = reader.read(vars(parser.parse_args(arguments)), os.environ)
     return reader.make(ServerSettings, given), reader.make(EngineConfig, given)

@@ -26,6 +26,8 @@ FORMATS = {
     1: Format("F16", 1, 2),
     2: Format("Q4_0", 32, 18),
     3: Format("Q4_1", 32, 20),
+    6: Format("Q5_0", 32, 22),
+    7: Format("Q5_1", 32, 24),
     8: Format("Q8_0", 32, 34),
     12: Format("Q4_K", 256, 144),
     13: Format("Q5_K", 256, 176),
@@ -81,6 +83,21 @@ def _q4_1(blocks: torch.Tensor) -> torch.Tensor:
     return torch.addcmul(minimum, nibbles(blocks[:, 4:]).float(), scale)
 
 
+def _fifth_bits(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """The 32 bits of the four bytes at ``start``, lowest first, each worth 16."""
+    bits = blocks[:, start : start + 4].unsqueeze(2) >> torch.arange(8, dtype=torch.uint8)
+    return ((bits & 1) << 4).view(-1, 32)
+
+
+def _q5_0(blocks: torch.Tensor) -> torch.Tensor:
+    return ((nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)).float() - 16) * halves(blocks, 0)
+
+
+def _q5_1(blocks: torch.Tensor) -> torch.Tensor:
+    scale, minimum = halves(blocks, 0, 2).split(1, dim=1)
+    return torch.addcmul(minimum, (nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)).float(), scale)
+
+
 def _q8_0(blocks: torch.Tensor) -> torch.Tensor:
     return blocks[:, 2:].contiguous().view(torch.int8).float() * halves(blocks, 0)
 
@@ -122,6 +139,8 @@ def _q6_k(blocks: torch.Tensor) -> torch.Tensor:
 BLOCKS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
     "Q8_0": _q8_0,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,

@@ -57,8 +57,14 @@ class GGUFFile:
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as header:
                 self.metadata, self._entries, self._data_start = _Header(header).parse()
+            self._check_whole()
         except (struct.error, ArithmeticError, LookupError, ValueError, MemoryError, RecursionError) as error:
             raise ModelLoadError(f"{path} is not a readable GGUF file: {error}") from error
+
+    def _check_whole(self) -> None:
+        parts = self.metadata.get("split.count", 1)
+        if parts > 1:
+            raise ModelLoadError(f"{self.path} is one of {parts} parts of a model; join them with llama-gguf-split")
 
     @cached_property
     def tensors(self) -> dict[str, GGUFTensor]:

@@ -16,13 +16,17 @@ from safetensors import safe_open
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
 from engine.loading import choose_device, choose_dtype, find_max_position, read_folder_config
-from engine.loading.gguf import GGUFFile
+from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.loading.gguf_translation import read_config
+from engine.loading.low_bits import stored_bits
 from engine.loading.sources import DEMO_MODEL, ModelFiles, find_model
 from engine.models.adapter import check_architecture
 from engine.models.llama import head_dim, is_llama_like
 from engine.sizing import resolve_sizes
-from kernels import CacheLayout
+from kernels import Bits, CacheLayout, multiplies_low_bits
+
+BYTES_PER_WEIGHT: dict[Bits, float] = {4: 20 / 32, 8: 34 / 32}
+"""With the scale of each group of 32, at 4 bits also its minimum, two bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def _needs(config: EngineConfig) -> ModelNeeds:
         check_architecture(model_config)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    weight_bytes = _num_weights(files) * dtype.itemsize
+    weight_bytes = _weight_bytes(files, config, device, dtype)
     layout = _layout(model_config.get_text_config(), config.block_size, dtype)
     sizes = resolve_sizes(config, layout, device, find_max_position(model_config), weight_bytes)
     return ModelNeeds(
@@ -107,6 +111,21 @@ def _needs(config: EngineConfig) -> ModelNeeds:
         max_model_len=sizes.max_model_len,
         num_sessions=sizes.num_blocks // -(-sizes.max_model_len // config.block_size),
     )
+
+
+def _weight_bytes(files: ModelFiles, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """As the weights lie in memory; low-bit ones with the scales of their groups."""
+    if config.quantization is not None:
+        return int(_num_weights(files) * BYTES_PER_WEIGHT[8 if config.quantization == "int8" else 4])
+    if files.gguf is None or config.dtype != "auto" or not multiplies_low_bits(device.type):
+        return _num_weights(files) * dtype.itemsize
+    tensors = GGUFFile(files.gguf).tensors.values()
+    return sum(_num_bytes(tensor, dtype) for tensor in tensors)
+
+
+def _num_bytes(tensor: GGUFTensor, dtype: torch.dtype) -> int:
+    bits = stored_bits(tensor.format)
+    return int(prod(tensor.shape) * (dtype.itemsize if bits is None else BYTES_PER_WEIGHT[bits]))
 
 
 def _num_weights(files: ModelFiles) -> int:

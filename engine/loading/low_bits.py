@@ -1,7 +1,7 @@
 """The block formats of GGUF weights as grouped weights, without going through floats where the grouping is the same.
 
 Q4_0, Q4_1 and Q8_0 keep every value exactly. Q4_K keeps its levels, with the products of its two scales rounded to
-float16. Q5_K and Q6_K, which have no such form, are rounded to 8 bits.
+float16. Formats of 5 and 6 bits, which have no such form, are rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from collections.abc import Callable
 import torch
 
 from engine.loading.dequantize import dequantize, halves, nibbles, scales_and_minima
-from kernels import GroupedWeight, quantize
+from kernels import Bits, GroupedWeight, quantize
 
-ROUNDED = ("Q5_K", "Q6_K")
+ROUNDED = ("Q5_0", "Q5_1", "Q5_K", "Q6_K")
+
+
+def stored_bits(name: str) -> Bits | None:
+    """The bits in which the weights of a format are kept; None if that is not a low-bit one."""
+    if name in ROUNDED or name == "Q8_0":
+        return 8
+    return 4 if name in READERS else None
 
 
 def read_grouped(rows: torch.Tensor, name: str) -> GroupedWeight | None:

@@ -10,7 +10,16 @@ from gguf.quants import dequantize as reference_dequantize
 
 from engine.loading.dequantize import FORMATS, dequantize
 
-SCALES_AT = {"Q4_0": [0], "Q4_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+SCALES_AT = {
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+}
 
 
 def random_rows(name: str, num_rows: int, num_blocks: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from engine.loading.gguf import GGUFFile
 from engine.loading.sources import find_model
 from tests.engine.loading.test_dequantize import random_rows
 
-FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
 
 @pytest.fixture
@@ -115,6 +115,18 @@ def test_other_files_are_refused_with_the_reason(start: bytes, words: str, tmp_p
     path = tmp_path / "other.gguf"
     path.write_bytes(start)
     with pytest.raises(ModelLoadError, match=words):
+        GGUFFile(path)
+
+
+def test_one_part_of_a_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model-00001-of-00003.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_uint16("split.count", 3)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelLoadError, match="is one of 3 parts"):
         GGUFFile(path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -74,6 +75,27 @@ def test_the_block_size_is_that_of_the_loaded_model(model_type: str, tmp_path: P
     (found,) = (model for model in list_models(CONFIG, [path.parent]) if model.name == str(path))
     assert found.needs is not None
     assert found.needs.block_bytes == load_tiny(path).model.layout(8).block_bytes
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_low_bit_weights_are_counted_as_they_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loading.inventory.multiplies_low_bits", lambda device: True)
+    theirs = make_tiny("llama", intermediate_size=64)
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, theirs, "Q4_1")
+    sizes = [parameter.numel() for parameter in theirs.parameters() if parameter.dim() > 1]
+    num_others = sum(parameter.numel() for parameter in theirs.parameters()) - sum(sizes)
+
+    def weight_bytes(**settings: Any) -> int:
+        config = EngineConfig(device="cpu", num_blocks=100, **settings)
+        (found,) = (model for model in list_models(config, [tmp_path]) if model.name == str(path))
+        assert found.needs is not None
+        return found.needs.weight_bytes
+
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True})
+    assert weight_bytes() == sum(sizes) * 20 // 32 + num_others * 2
+    assert weight_bytes(dtype="bfloat16") == (sum(sizes) + num_others) * 2
+    assert weight_bytes(quantization="int8") == (sum(sizes) + num_others) * 34 // 32
 
 
 @pytest.mark.usefixtures("hub_cache")
