@@ -123,6 +123,37 @@ ROOMS = {
 BIG_FILES: dict[str, str] = {}
 """Files that may exceed MAX_FILE_LINES, each with its reason."""
 
+TESTED_ELSEWHERE = {
+    "bench/cost_model.py": "tests/bench/test_paper.py",
+    "bench/kernels.py": None,  # a loop around a clock: the kernels themselves have their tests
+    "bench/lengths.py": "tests/bench/test_paper.py",
+    "bench/peers/throughput.py": None,  # runs with the peers' packages only
+    "bench/simulation.py": "tests/bench/test_baselines.py",
+    "chatsrv/app.py": "tests/chatsrv/test_health.py",
+    "chatsrv/endpoints/completions.py": "tests/chatsrv/test_completions.py",
+    "chatsrv/endpoints/conversations.py": "tests/chatsrv/test_conversations.py",
+    "chatsrv/endpoints/models.py": "tests/chatsrv/test_model_list.py",
+    "chatsrv/endpoints/responses.py": "tests/chatsrv/test_responses.py",
+    "chatsrv/generation.py": "tests/chatsrv/test_responses.py",
+    "chatsrv/seam.py": None,  # protocols only
+    "chatsrv/serve.py": "tests/chatsrv/test_cli.py",
+    "chatsrv/server.py": "tests/chatsrv/conftest.py",
+    "chatsrv/services.py": None,  # declares what the application holds
+    "chatsrv/settlement.py": "tests/chatsrv/test_store_outage.py",
+    "chatsrv/store/journal.py": "tests/chatsrv/test_store_outage.py",
+    "chatsrv/store/store.py": "tests/chatsrv/test_conversations.py",
+    "chatsrv/turn.py": "tests/chatsrv/test_responses.py",
+    "chatsrv/turns.py": "tests/chatsrv/test_conversations.py",
+    "chatsrv/wire/completions.py": "tests/chatsrv/test_completions.py",
+    "chatsrv/wire/conversations.py": "tests/chatsrv/test_conversations.py",
+    "chatsrv/wire/response.py": "tests/chatsrv/test_responses.py",
+    "engine/errors.py": "tests/chatsrv/test_failures.py",
+    "engine/plan.py": "tests/engine/test_step.py",
+    "kernels/cache.py": "tests/kernels/test_reference.py",
+    "kernels/triton_backend.py": "tests/kernels/test_triton_attention.py",
+}
+"""Files whose tests do not mirror their place: where they are instead, or None with the reason why they need none."""
+
 FORBIDDEN = {
     "an absolute path of some machine": r"(?<![\w.<])/(work|root|home|Users|opt)/\w",
     "the host of a package registry": r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|npmmirror|deb\.debian\.org",
@@ -211,6 +242,20 @@ def _allowed(name: str, module: str) -> bool:
 def test_no_file_is_too_big(path: str) -> None:
     num_lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
     assert num_lines <= MAX_FILE_LINES or path in BIG_FILES, f"{path} has {num_lines} lines: a noun is missing"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if not path.endswith("__init__.py")])
+def test_tests_mirror_sources(path: str) -> None:
+    source = PurePosixPath(path)
+    mirror = f"tests/{source.parent}/test_{source.name}"
+    if path in TESTED_ELSEWHERE:
+        assert not (ROOT / mirror).exists(), f"{mirror} exists: {path} need not stand in TESTED_ELSEWHERE"
+    elsewhere = TESTED_ELSEWHERE.get(path, mirror)
+    assert elsewhere is None or (ROOT / elsewhere).exists(), f"{path} has no tests at {elsewhere}"
+
+
+def test_the_exceptions_exist() -> None:
+    assert [path for path in (*TESTED_ELSEWHERE, *BIG_FILES) if path not in SOURCES] == []
 
 
 def _functions(path: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
