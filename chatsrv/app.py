@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,8 +12,9 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv import live
+from chatsrv.auth import Authentication, Keyring
 from chatsrv.embedded import EmbeddedStore
-from chatsrv.endpoints import completions, conversations, models, responses
+from chatsrv.endpoints import completions, conversations, login, models, responses
 from chatsrv.errors import ApiError
 from chatsrv.guard import Guard
 from chatsrv.health import healthz, readyz
@@ -52,6 +54,8 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models/{model:path}", models.retrieve, methods=["GET"]),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
+    Route("/v1/login", login.login, methods=["POST"]),
+    Route("/v1/login", login.logout, methods=["DELETE"]),
     Route("/healthz", healthz, methods=["GET"]),
     Route("/readyz", readyz, methods=["GET"]),
     Route("/{path:path}", Page(), methods=["GET"]),
@@ -67,6 +71,8 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
         make_engine: a context manager that loads the engine and closes it at the end.
     """
 
+    keyring = Keyring.read(Path(settings.api_keys).expanduser()) if settings.api_keys else None
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -76,10 +82,13 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
             stack.push_async_callback(store.close)
             await store.start()
             engine = await stack.enter_async_context(make_engine())
-            app.state.services = Services.make(settings, engine, store)
+            app.state.services = Services.make(settings, engine, store, keyring)
             stack.push_async_callback(app.state.services.responses.close)
             app.state.services.responses.start()
             yield
 
-    guard = Middleware(Guard, allowed_hosts=[settings.host, *settings.allowed_hosts.replace(" ", "").split(",")])
-    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers=_HANDLERS, middleware=[guard])
+    middleware = [
+        Middleware(Guard, allowed_hosts=[settings.host, *settings.allowed_hosts.replace(" ", "").split(",")]),
+        Middleware(Authentication, keyring=keyring),
+    ]
+    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers=_HANDLERS, middleware=middleware)

@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -116,8 +117,9 @@ class EmbeddedStore:
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(_CONFIG.encode())
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it died at once, as will be noticed
+            self._process.stdin.write(_CONFIG.encode())
+            self._process.stdin.close()
         await self._wait_until_ready()
 
     async def _wait_until_ready(self) -> None:

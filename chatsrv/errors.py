@@ -6,6 +6,7 @@ ApiError
 │   ├── UnknownField      400  a field that nobody has heard of
 │   └── UnsupportedField  400  a field of the standard that we cannot honour
 ├── NotResumable          400  the events are gone; the answer may still be there
+├── Unauthorized          401  no key, or none that we know
 ├── NotFound              404  no such thing, or somebody else's
 ├── Forbidden             403  wrong origin or host
 ├── MethodNotAllowed      405
@@ -95,6 +96,12 @@ class NotFound(_Refused):
 class MethodNotAllowed(_Refused):
     status = 405
     default_code = "method_not_allowed"
+
+
+class Unauthorized(ApiError):
+    status = 401
+    type = "authentication_error"
+    default_code = "invalid_api_key"
 
 
 class Forbidden(ApiError):

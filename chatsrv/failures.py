@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from chatsrv.errors import ApiError, Busy, InvalidField, MethodNotAllowed, NotFound, Unavailable
 from engine import EngineStopped, InvalidRequest, QueueFull, RequestFailed
@@ -22,6 +24,13 @@ def _busy(error: QueueFull) -> ApiError:
 def _http(error: HTTPException) -> ApiError:
     kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, ApiError)
     return kind(str(error.detail), headers=error.headers)
+
+
+def refusal(error: Exception) -> Response:
+    """The HTTP answer to an exception; also to the request of a WebSocket that is not accepted."""
+    answer = answer_to(error)
+    body = msgspec.json.encode({"error": answer.body(), **answer.details})
+    return Response(body, answer.status, answer.headers, "application/json")
 
 
 _TABLE: dict[type[Exception], Callable[[Any], ApiError]] = {

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatsrv.errors import Forbidden
-from chatsrv.http import error_response
+from chatsrv.failures import refusal
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -34,8 +32,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (reason := self._objection(Headers(scope=scope))):
-            response = await _refusal(scope, reason)
-            await response(scope, receive, send)
+            await refusal(Forbidden(reason))(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -47,10 +44,6 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return "requests from pages of other origins are not accepted"
         return None
-
-
-async def _refusal(scope: Scope, reason: str) -> Response:
-    return await error_response(Request({**scope, "type": "http", "method": "GET"}), Forbidden(reason))
 
 
 def _hostname(host: str) -> str:

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from chatsrv.errors import InvalidField, TooLarge
-from chatsrv.failures import answer_to
+from chatsrv.failures import refusal
 from chatsrv.services import services
 from chatsrv.wire import strict
 
@@ -26,9 +26,8 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 
 async def error_response(request: Request, error: Exception) -> Response:
-    """The answer to an exception; also Starlette's handler for all of them."""
-    answer = answer_to(error)
-    return json_response({"error": answer.body(), **answer.details}, answer.status, answer.headers)
+    """Starlette's handler of all exceptions."""
+    return refusal(error)
 
 
 async def read_body(request: Request, kind: type[T], default: T | None = None) -> T:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
+from chatsrv.auth import Keyring
 from chatsrv.conversations import Conversations
 from chatsrv.responses import Responses
 from chatsrv.seam import EngineSeam
@@ -20,11 +21,14 @@ class Services:
     store: Store
     responses: Responses
     conversations: Conversations
+    keyring: Keyring | None
 
     @classmethod
-    def make(cls, settings: ServerSettings, engine: EngineSeam, store: Store) -> Services:
+    def make(
+        cls, settings: ServerSettings, engine: EngineSeam, store: Store, keyring: Keyring | None = None
+    ) -> Services:
         responses = Responses(engine, store, disconnect_grace_s=settings.disconnect_grace_s)
-        return cls(settings, engine, store, responses, Conversations(store, responses))
+        return cls(settings, engine, store, responses, Conversations(store, responses), keyring)
 
 
 def services(connection: HTTPConnection) -> Services:

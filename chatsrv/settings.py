@@ -37,6 +37,8 @@ class ServerSettings:
         port: TCP port; 0 takes any free one, which is printed.
         data_dir: where the embedded store keeps its files.
         redis_url: an external Redis or Valkey; empty starts the embedded one.
+        api_keys: file with a line for each API key (owner, role user or admin, key); empty lets everybody in as one
+            owner.
         allowed_hosts: further host names under which browsers may reach the server, separated by commas.
         session_ttl_s: seconds that a conversation is kept after its last use.
         events_ttl_s: seconds after its end that a response can be replayed.
@@ -49,6 +51,7 @@ class ServerSettings:
     port: int = 8000
     data_dir: Path = Path("~/.local/share/chatsrv")
     redis_url: str = ""
+    api_keys: str = ""
     allowed_hosts: str = ""
     session_ttl_s: int = 30 * 24 * 3600
     events_ttl_s: int = 3600

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from chatsrv.auth import LOCAL
+from chatsrv.auth import caller
 from chatsrv.completions import ChatShape, Completion, LegacyShape, Shape
 from chatsrv.http import json_response, read_body, unless_disconnected
 from chatsrv.prompt import check_length
@@ -81,7 +81,7 @@ async def _answer(
     field = "messages" if isinstance(body, ChatRequest) else "prompt"
     for prompt in prompts:
         check_length(len(prompt), engine.model.max_model_len, field)
-    streams = await _submit(engine, prompts, params, body)
+    streams = await _submit(request, prompts, params, body)
     completion = Completion(shape, engine.model.name, streams, params.n, engine.vocabulary)
     if body.stream:
         return EventStream(completion.chunks(include_usage=body.includes_usage))
@@ -89,13 +89,14 @@ async def _answer(
 
 
 async def _submit(
-    engine: EngineSeam,
+    request: Request,
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
     body: ChatRequest | CompletionRequest,
 ) -> list[OutputStream]:
     """All prompts are queued, or none."""
-    jobs = (engine.submit(prompt, params, priority=body.tier, salt=LOCAL.salt) for prompt in prompts)
+    submit, salt = services(request).engine.submit, caller(request).salt
+    jobs = (submit(prompt, params, priority=body.tier, salt=salt) for prompt in prompts)
     results = await asyncio.gather(*jobs, return_exceptions=True)
     streams = [result for result in results if not isinstance(result, BaseException)]
     for result in results:

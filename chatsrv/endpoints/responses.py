@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from chatsrv.auth import LOCAL
+from chatsrv.auth import caller
 from chatsrv.conversations import item_page
 from chatsrv.generation import Generation
 from chatsrv.http import json_response, page_query, query_choice, query_int, read_body, unless_disconnected
@@ -25,13 +25,13 @@ from chatsrv.wire.response import DeletedResponse
 
 async def connect(socket: WebSocket) -> None:
     """``GET /v1/responses`` with an upgrade."""
-    await Connection(socket, LOCAL, services(socket).responses).serve()
+    await Connection(socket, caller(socket), services(socket).responses).serve()
 
 
 async def create(request: Request) -> ASGIApp:
     body = await read_body(request, CreateResponse)
     responses = services(request).responses
-    generation = await responses.create(LOCAL, body)
+    generation = await responses.create(caller(request), body)
     if body.stream:
         return EventStream(response_frames(responses.follow_running(generation)))
     if not body.background:
@@ -43,26 +43,26 @@ async def retrieve(request: Request) -> ASGIApp:
     responses = services(request).responses
     response_id = request.path_params["response_id"]
     if query_choice(request, "stream", "false", ("true", "false")) == "false":
-        return json_response(await responses.retrieve(LOCAL, response_id))
+        return json_response(await responses.retrieve(caller(request), response_id))
     starting_after = query_int(request, "starting_after", -1, -1, 2**53)
-    batches = await _begun(responses.follow(LOCAL, response_id, starting_after))
+    batches = await _begun(responses.follow(caller(request), response_id, starting_after))
     return EventStream(response_frames(batches))
 
 
 async def cancel(request: Request) -> ASGIApp:
-    return json_response(await services(request).responses.cancel(LOCAL, request.path_params["response_id"]))
+    return json_response(await services(request).responses.cancel(caller(request), request.path_params["response_id"]))
 
 
 async def delete(request: Request) -> ASGIApp:
     response_id = request.path_params["response_id"]
-    await services(request).responses.delete(LOCAL, response_id)
+    await services(request).responses.delete(caller(request), response_id)
     return json_response(DeletedResponse(id=response_id))
 
 
 async def input_items(request: Request) -> ASGIApp:
     page = page_query(request)
     store = services(request).store
-    record = await store.response(LOCAL.owner, request.path_params["response_id"])
+    record = await store.response(caller(request).owner, request.path_params["response_id"])
     tree = await store.tree(tag_of(record.response.id))
     items = [tree[item_id] for item_id in record.input_item_ids if item_id in tree]
     return json_response(item_page(items, **page))

@@ -1,0 +1,36 @@
+"""``/v1/login``: the page trades a key for a cookie, and gives it back."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from chatsrv.auth import COOKIE
+from chatsrv.http import json_response, read_body
+from chatsrv.services import services
+
+COOKIE_LIFE_S = 30 * 24 * 3600
+
+
+class Login(Struct, kw_only=True, forbid_unknown_fields=True):
+    key: str
+
+
+async def login(request: Request) -> ASGIApp:
+    body = await read_body(request, Login)
+    keyring = services(request).keyring
+    if keyring is None:
+        return json_response({"role": "admin"})
+    found = keyring.caller(Headers({"authorization": f"Bearer {body.key}"}))
+    response = json_response({"role": found.role})
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, body.key, COOKIE_LIFE_S, httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+async def logout(request: Request) -> ASGIApp:
+    response = json_response({"role": None})
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
