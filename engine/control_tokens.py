@@ -40,12 +40,10 @@ class ControlTokens:
 
     def __init__(self, tokenizer: Any, template: str | None) -> None:
         """``tokenizer`` is one of transformers, backed by the ``tokenizers`` library."""
-        state = json.loads(tokenizer.backend_tokenizer.to_str())
-        unknown = state["model"].get("unk_token")
         control = {
             token.content: (token_id, token.special)
             for token_id, token in tokenizer.added_tokens_decoder.items()
-            if token.content != unknown and (token.special or _is_written(token.content, template))
+            if token.special or _is_written(token.content, template)
         }
         # Markup such as </think> that the template itself looks for in an answer is left for it to find.
         forged = {text for text, (_, special) in control.items() if special or not _is_examined(text, template)}
@@ -55,7 +53,7 @@ class ControlTokens:
         self._answer_strings = _Strings(forged)
         self._nonce = secrets.token_hex(16)
         self.splice = self._spelling("splice")
-        self._tokenizer = self._guarded(state)
+        self._tokenizer = self._guarded(json.loads(tokenizer.backend_tokenizer.to_str()))
         self.splice_id = self._tokenizer.token_to_id(self.splice)
 
     def encode(self, text: str) -> list[int]:
@@ -93,14 +91,11 @@ class ControlTokens:
         """The serialised tokenizer with its control tokens in their secret spelling."""
         names = {text: self._spelling(token_id) for text, token_id in self._ids.items()}
         _respell_model(state["model"], names)
-        # The unknown token is no control token, but neither may text spell it.
-        unknown = state["model"].get("unk_token")
         state["added_tokens"] = [
-            {**token, "content": names.get(token["content"], token["content"])}
-            for token in state["added_tokens"]
-            if token["content"] != unknown
+            {**token, "content": names.get(token["content"], token["content"])} for token in state["added_tokens"]
         ]
-        state["post_processor"] = None
+        # Some files carry the length to which their author cut and padded texts.
+        state |= {"post_processor": None, "truncation": None, "padding": None}
         guarded = Tokenizer.from_str(json.dumps(state))
         guarded.add_special_tokens([AddedToken(self.splice, normalized=False)])
         for text, name in names.items():
@@ -137,13 +132,12 @@ class _Strings:
     """A set of control strings, and where they begin in a text."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        # Longest first, as the tokenizer takes the longest of the strings that begin at one place.
-        ordered = sorted(strings, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
-        self._heads = {text[:size] for text in ordered for size in range(1, len(text))}
-        self._tails = {text[size:] for text in ordered for size in range(1, len(text))}
-        self._max_len = max(map(len, ordered), default=1)
-        self._all = "\0".join(ordered)
+        every = list(strings)
+        self.pattern = re.compile(_any_of(every) if every else r"(?!)")
+        self._heads = {text[:size] for text in every for size in range(1, len(text))}
+        self._tails = {text[size:] for text in every for size in range(1, len(text))}
+        self._max_len = max(map(len, every), default=1)
+        self._all = "\0".join(every)
 
     def starts_in(self, text: str) -> Iterator[int]:
         """Positions to break so that neither the text nor the text within any surroundings holds a control string."""
@@ -165,6 +159,25 @@ class _Strings:
         return 0 < len(text) < self._max_len and text in self._all
 
 
+def _any_of(strings: Iterable[str]) -> str:
+    """A regular expression for the longest of the strings that begins at a place, as tokenizers take it.
+
+    Beginnings that strings share are written once. Vocabularies have up to a thousand control tokens of one pattern,
+    and trying each of them at every ``<`` of a long message would hold up everybody for minutes.
+    """
+    rests: dict[str, list[str]] = {}
+    ends_here = False
+    for text in strings:
+        if text:
+            rests.setdefault(text[0], []).append(text[1:])
+        else:
+            ends_here = True
+    if not rests:
+        return ""
+    options = "|".join(re.escape(first) + _any_of(rest) for first, rest in rests.items())
+    return f"(?:{options})" + ("?" if ends_here else "")
+
+
 def _is_written(text: str, template: str | None) -> bool:
     """Whether a template writes an added token. Words and white space are text there as anywhere."""
     return template is not None and text in template and not (text.isalnum() or text.isspace())
@@ -184,3 +197,5 @@ def _respell_model(model: dict[str, Any], names: Mapping[str, str]) -> None:
         model["vocab"] = [[names.get(token, token), score] for token, score in vocab]
     if "merges" in model:
         model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & names.keys()]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]

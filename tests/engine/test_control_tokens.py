@@ -52,6 +52,22 @@ def test_text_is_not_merged_into_control_tokens(parts: list[str]) -> None:
     assert set(SENTENCEPIECE.encode("".join(parts))).isdisjoint({0, 1, 2})
 
 
+def test_characters_that_the_vocabulary_lacks_become_the_unknown_token() -> None:
+    backend = Tokenizer(models.BPE(vocab={"?": 0, "a": 1}, merges=[], unk_token="?"))
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("?", normalized=False)])
+    assert ControlTokens(PreTrainedTokenizerFast(tokenizer_object=backend), None).encode("aba") == [1, 0, 1]
+
+
+def test_texts_are_neither_cut_nor_padded() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.backend_tokenizer.enable_truncation(4)
+    tokenizer.backend_tokenizer.enable_padding(length=6)
+    control = ControlTokens(tokenizer, None)
+    assert len(control.encode("a" * 10)) == 10
+    assert len(control.encode("a")) == 1
+
+
 def test_a_whole_word_of_the_vocabulary_is_not_a_control_token() -> None:
     """``ignore_merges`` looks words up before it merges."""
     vocab = {"<|x|>": 0, **{character: index for index, character in enumerate("<|x>ab", start=1)}}
@@ -101,6 +117,15 @@ def test_unigram_vocabularies_are_guarded_too() -> None:
     control = ControlTokens(PreTrainedTokenizerFast(tokenizer_object=backend), None)
     assert control.encode("a<s>") == [2, 6, 3, 4, 5]
     assert control.encode(control.respell("a<s>")) == [2, 6, 1]
+
+
+def test_the_longest_of_many_control_strings_is_found() -> None:
+    names = ["<a>", "<a", "<a>b", *(f"<|reserved_{number}|>" for number in range(300))]
+    control = ControlTokens(byte_tokenizer(added=[AddedToken(name, special=True) for name in names]), None)
+    for text in ("<a>b", "<a>", "<a", "<|reserved_29|>", "<|reserved_299|>"):
+        assert control.encode(control.respell(text)) == [259 + names.index(text)]
+    assert control.encode(control.respell("<ab")) == [259 + names.index("<a"), ord("b") + 3]
+    assert control.encode(control.respell("<|reserved_300|>")) == [byte + 3 for byte in b"<|reserved_300|>"]
 
 
 def test_turn_markers_that_are_not_marked_special_are_control_tokens_too() -> None:
