@@ -9,7 +9,6 @@ import kernels
 from engine.models.weights import Weights
 from kernels import TILE, Bits, GroupedWeight, PackedWeight
 
-PACKED_DTYPES = (torch.float32, torch.bfloat16)
 ROWS_HINT = 32
 """Rows for which oneDNN lays the weight out. Measured for 1 to 256 rows: the choice makes no difference."""
 
@@ -23,9 +22,7 @@ class Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.bias = bias
-        self.is_packed = (
-            weight.device.type == "cpu" and weight.dtype in PACKED_DTYPES and torch.backends.mkldnn.is_available()
-        )
+        self.is_packed = weight.device.type == "cpu" and _packs(weight.dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT) if self.is_packed else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -56,6 +53,13 @@ class QuantizedLinear:
         if self.weight.num_outputs % (2 * TILE):
             return kernels.silu_and_mul(self(x))
         return kernels.quantized_linear(x, self.weight, self.bias, is_gated=True)
+
+
+def _packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies packed weights of the dtype on this CPU: bfloat16 only with AVX-512."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 AnyLinear = Linear | QuantizedLinear

@@ -65,3 +65,10 @@ def test_an_embedding_with_few_bits_is_its_own_head() -> None:
     assert logits.dtype == torch.float32
     expected = table.dequantize()[token_ids] @ table.dequantize().T
     assert (logits - expected).norm() / expected.norm() < 0.01
+
+
+def test_bfloat16_needs_no_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CPU that oneDNN does not multiply it on."""
+    monkeypatch.setattr("engine.models.linear._packs", lambda dtype: False)
+    weight, x = torch.randn(24, 16).bfloat16(), torch.randn(3, 16).bfloat16()
+    assert torch.equal(Linear(weight)(x), functional.linear(x, weight))
