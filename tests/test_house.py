@@ -102,7 +102,7 @@ ROOMS = {
         packages=frozenset({"numpy", "torch", "transformers", "vllm", "openvino", "openvino_genai", "llama_cpp"}),
     ),
     "bench kernels": Room(  # measures them alone
-        files=("bench/kernels.py",),
+        files=("bench/kernels.py", "bench/linear.py"),
         packages=frozenset({"torch"}),
         rooms=frozenset({"kernels"}),
     ),
