@@ -33,7 +33,9 @@ def draw(weights: Tensor, seeds: Sequence[int]) -> Tensor:
         [R] int64. A row of NaN leads anywhere.
     """
     num_rows, num_outcomes = weights.shape
-    chunks = F.pad(weights, (0, -num_outcomes % CHUNK)).view(num_rows, -1, CHUNK)
+    if num_outcomes % CHUNK:
+        weights = F.pad(weights, (0, -num_outcomes % CHUNK))
+    chunks = weights.view(num_rows, -1, CHUNK)
     times = torch.from_numpy(exponentials(seeds, chunks.shape[1] + CHUNK)).to(weights.device)
     chunk = (chunks.sum(dim=-1) / times[:, CHUNK:]).argmax(dim=-1)
     rows = torch.arange(num_rows, device=weights.device)

@@ -29,6 +29,9 @@ MIN_LOGPROB = -9999.0
 _NUM_CANDIDATES = 256
 """How many of the largest logits are ranked at first, in the hope that top-k, top-p and min-p keep no others."""
 
+_GROWTH = 16
+"""How many times as many are ranked next, of the rows where those were too few."""
+
 
 class Sampler:
     """Draws tokens for all rows of a step. Keeps no state."""
@@ -167,7 +170,7 @@ class _Cutoff(NamedTuple):
 
 
 def _cutoff(rows: _Filtered, num_candidates: int) -> _Cutoff:
-    """Find what top-k, top-p and min-p keep, ranking only so many candidates, or all where those are too few."""
+    """Find what top-k, top-p and min-p keep, ranking only so many candidates, and more where those are too few."""
     vocab_size = rows.logits.shape[-1]
     values = _ranked(rows.logits, min(num_candidates, vocab_size))
     num_kept, certain = _num_kept(values, rows)
@@ -182,7 +185,7 @@ def _cutoff(rows: _Filtered, num_candidates: int) -> _Cutoff:
         certain &= (last > values[:, -1:]).squeeze(-1)
         rest = (~certain & values[:, 0].isfinite()).nonzero().squeeze(-1)
         if len(rest):
-            complete = _cutoff(_Filtered(*(tensor[rest] for tensor in rows)), vocab_size)
+            complete = _cutoff(_Filtered(*(tensor[rest] for tensor in rows)), num_candidates * _GROWTH)
             for tensor, part in zip(cutoff, complete, strict=True):
                 tensor[rest] = part
     return cutoff
