@@ -66,12 +66,3 @@ def test_a_reload_in_mid_answer_loses_and_doubles_nothing(page: Page, real_addre
     assert [item["role"] for item in items] == ["user", "assistant"]
     stored = items[1]["content"][0]["text"]
     assert page.locator(f"{ANSWER} .prose").inner_text().split() == stored.split()
-
-
-def test_the_page_is_served_with_a_strict_policy(real_address: str) -> None:
-    response = httpx.get(real_address)
-    policy = response.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert "<style" not in response.text
-    assert " style=" not in response.text

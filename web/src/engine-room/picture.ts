@@ -103,7 +103,7 @@ export function holdersOf({ requests }: Picture, block: number): TracedRequest[]
 export function requestColour(requestId: string): string {
   let hash = 0;
   for (const character of requestId) hash = (hash * 31 + character.codePointAt(0)!) >>> 0;
-  return `oklch(0.66 0.14 ${(hash * 137.508) % 360})`;
+  return `hsl(${hash % 360} 55% 58%)`;
 }
 
 function ownersOf(numBlocks: number, requests: TracedRequest[]): Uint16Array {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { wirePicture } from "./example";
-import { MAX_FRAMES, Recording } from "./recording";
+import { MAX_CHARACTERS, Recording } from "./recording";
 
 describe("Recording", () => {
   it("comes back from a file as it went", () => {
@@ -13,9 +13,12 @@ describe("Recording", () => {
     expect(Recording.fromFile(text)).toBeNull();
   });
 
-  it("keeps the last frames only", () => {
+  it("loses its oldest frames when it is full", () => {
     const recording = new Recording();
-    for (let number = 0; number < MAX_FRAMES + 5; number += 1) recording.push(String(number));
-    expect([recording.frames.length, recording.frames[0]]).toEqual([MAX_FRAMES, "5"]);
+    const half = MAX_CHARACTERS / 2;
+    expect(recording.push("a".repeat(half))).toBe(0);
+    expect(recording.push("b".repeat(half))).toBe(0);
+    expect(recording.push("c")).toBe(1);
+    expect(recording.frames.map(([first]) => first)).toEqual(["b", "c"]);
   });
 });

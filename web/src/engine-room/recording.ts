@@ -2,19 +2,27 @@
 
 const FORMAT = "chatsrv.engine-recording";
 
-/** Five minutes at four pictures a second. */
-export const MAX_FRAMES = 1200;
+/** Minutes of a small engine, seconds of one with a hundred thousand blocks. */
+export const MAX_CHARACTERS = 40_000_000;
 
 export class Recording {
   readonly frames: string[];
+  #numCharacters: number;
 
   constructor(frames: string[] = []) {
     this.frames = frames;
+    this.#numCharacters = frames.reduce((sum, { length }) => sum + length, 0);
   }
 
-  push(frame: string): void {
+  /** Where there is no more room the oldest frames go; answers how many. */
+  push(frame: string): number {
     this.frames.push(frame);
-    if (this.frames.length > MAX_FRAMES) this.frames.shift();
+    this.#numCharacters += frame.length;
+    let numLost = 0;
+    for (; this.#numCharacters > MAX_CHARACTERS && this.frames.length > 1; numLost += 1) {
+      this.#numCharacters -= this.frames.shift()!.length;
+    }
+    return numLost;
   }
 
   /** One JSON object a line, the first of which says what the file is. */

@@ -12,7 +12,7 @@ import { Recording } from "./recording";
 
 export type Mode = "live" | "paused" | "slow" | "replay";
 
-const PICTURES_PER_S = 8;
+const PICTURES_PER_S = 5;
 const SLOWNESS = 4;
 
 export class EngineRoom {
@@ -31,7 +31,7 @@ export class EngineRoom {
   constructor(address: string) {
     this.#connection = new Connection(address, {
       onStatus: (status) => this.#statusChanged(status),
-      onEvent: (event) => this.#received(event),
+      onEvent: (event, text) => this.#received(event, text),
     });
   }
 
@@ -108,18 +108,18 @@ export class EngineRoom {
     if (status === "open") this.#connection.send({ type: "engine.rate", hz: PICTURES_PER_S });
   }
 
-  #received(event: WirePicture | EngineBlock): void {
+  #received(event: WirePicture | EngineBlock, text: string): void {
     if (event.type === "engine.block") this.inspected = event;
-    else if (event.type === "engine.snapshot" && this.#isLiveRecording) this.#record(event);
+    else if (event.type === "engine.snapshot" && this.#isLiveRecording) this.#record(event, text);
   }
 
-  #record(picture: WirePicture): void {
-    this.#recording.push(JSON.stringify(picture));
-    const numBefore = this.numFrames;
+  #record(picture: WirePicture, text: string): void {
+    const numLost = this.#recording.push(text);
     this.numFrames = this.#recording.frames.length;
-    // A full recording loses its first frame: what is looked at moves by one.
-    if (this.numFrames === numBefore && this.mode !== "live") this.position = Math.max(0, this.position - 1);
-    if (this.mode === "live") this.#show(this.numFrames - 1);
+    if (this.mode === "live") {
+      this.position = this.numFrames - 1;
+      this.picture = toPicture(picture);
+    } else this.position = Math.max(0, this.position - numLost);
   }
 
   #show(position: number): void {

@@ -25,7 +25,7 @@ describe("EngineRoom", () => {
   const shown = (): number | undefined => room.picture?.gauges.waste;
 
   it("shows each picture as it comes, and asks for more than four a second", () => {
-    expect(FakeSocket.last.sent).toEqual([{ type: "engine.rate", hz: 8 }]);
+    expect(FakeSocket.last.sent).toEqual([{ type: "engine.rate", hz: 5 }]);
     say(1);
     say(2);
     expect(shown()).toBe(2);
@@ -46,9 +46,9 @@ describe("EngineRoom", () => {
     say(1);
     room.slowDown();
     [2, 3].forEach(say);
-    vi.advanceTimersByTime(500);
+    vi.advanceTimersByTime(800);
     expect(shown()).toBe(2);
-    vi.advanceTimersByTime(500);
+    vi.advanceTimersByTime(800);
     expect(shown()).toBe(3);
   });
 
@@ -58,9 +58,9 @@ describe("EngineRoom", () => {
     expect(room.play("nonsense")).toBe(false);
     expect(room.play(file)).toBe(true);
     say(9);
-    vi.advanceTimersByTime(125);
+    vi.advanceTimersByTime(200);
     expect([shown(), room.mode]).toEqual([2, "replay"]);
-    vi.advanceTimersByTime(125);
+    vi.advanceTimersByTime(200);
     expect(room.mode).toBe("paused");
     room.goLive();
     say(10);

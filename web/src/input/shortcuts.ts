@@ -21,7 +21,7 @@ export function handleShortcut(event: KeyboardEvent, app: App, page: PageActions
 
 function actionOf(event: KeyboardEvent, app: App, page: PageActions): (() => void) | null {
   if (event.isComposing || document.querySelector("dialog[open]")) return null;
-  if (event.key === "Escape") return app.chat.runningAnswers.length > 0 ? () => app.chat.stop() : null;
+  if (event.key === "Escape") return app.chat.isAnswering ? () => app.chat.stop() : null;
   if (event.key === "/" && !isTyping(event.target)) return focusComposer;
   if (!(isMac ? event.metaKey : event.ctrlKey) || event.altKey) return null;
   return commandOf(event, app, page);

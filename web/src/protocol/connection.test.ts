@@ -27,7 +27,8 @@ describe("Connection", () => {
     FakeSocket.last.accept();
     FakeSocket.last.say({ type: "response.created" });
     FakeSocket.last.onmessage?.({ data: new ArrayBuffer(2) });
-    expect(onEvent.mock.calls).toEqual([[{ type: "response.created" }]]);
+    const event = { type: "response.created" };
+    expect(onEvent.mock.calls).toEqual([[event, JSON.stringify(event)]]);
   });
 
   it("comes back after a loss, later each time, and starts over after a success", () => {

@@ -12,7 +12,8 @@ export function retryDelay(attempt: number, random = Math.random): number {
 
 export interface ConnectionListener<Event> {
   onStatus(status: ConnectionStatus): void;
-  onEvent(event: Event): void;
+  /** `text` is the event as it came. */
+  onEvent(event: Event, text: string): void;
 }
 
 export class Connection<Event> {
@@ -59,7 +60,7 @@ export class Connection<Event> {
   }
 
   #received(data: unknown): void {
-    if (typeof data === "string") this.#listener.onEvent(JSON.parse(data) as Event);
+    if (typeof data === "string") this.#listener.onEvent(JSON.parse(data) as Event, data);
   }
 
   #closed(socket: WebSocket): void {

@@ -8,7 +8,7 @@ import type { Conversation, Model } from "../protocol/types";
 import { Chat } from "./chat.svelte";
 import { ConversationList } from "./conversations.svelte";
 import { fromJson } from "./portable";
-import { runningResponses } from "./running";
+import { forgetRunning, runningResponses } from "./running";
 import { fromMetadata, toMetadata } from "./settings";
 import type { Message } from "./tree";
 
@@ -58,6 +58,11 @@ export class App {
       this.problem = t("error.action", { message: error.message });
       return false;
     }
+  }
+
+  /** A dialog tells its end a moment late, when the next one may be open already. */
+  closeDialog(name: DialogName): void {
+    if (this.dialog === name) this.dialog = null;
   }
 
   openEngineRoom(): void {
@@ -171,12 +176,14 @@ export class App {
 
   /** Answers that ran when the page was closed, in conversations other than the one that is shown. */
   async #followBackground(): Promise<void> {
-    const ids = new Set(runningResponses().map(({ conversationId }) => conversationId));
-    for (const id of ids) {
+    for (const { conversationId: id, responseId } of runningResponses()) {
       if (id === this.chat.id || this.#chats.has(id)) continue;
       const chat = this.#newChat();
       this.#chats.set(id, chat);
-      await chat.load(id).catch(() => this.#chats.delete(id));
+      await chat.load(id).catch(() => {
+        this.#chats.delete(id);
+        forgetRunning(responseId);
+      });
     }
   }
 

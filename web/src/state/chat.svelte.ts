@@ -40,6 +40,8 @@ export class Chat {
   readonly branches = $derived(branchesOf(this.tree));
   readonly path = $derived(visiblePath(this.tree, this.branches));
   readonly runningAnswers = $derived(Object.values(this.tree.messages).filter(isRunning));
+  /** Whether something runs that has not been told to stop. */
+  readonly isAnswering = $derived(this.runningAnswers.some(({ isStopping }) => !isStopping));
 
   readonly #server: ResponseStreams;
   readonly #listener: ChatListener;
@@ -89,9 +91,12 @@ export class Chat {
     else this.#retry(question);
   }
 
-  /** Stops what runs on the visible path, side by side answers included. */
+  /** Stops all that runs. The next question may follow at once: the server keeps the order. */
   stop(): void {
-    for (const { key } of this.runningAnswers) this.#streams.get(key)?.cancel();
+    for (const answer of this.runningAnswers) {
+      answer.isStopping = true;
+      this.#streams.get(answer.key)?.cancel();
+    }
   }
 
   choose(message: Message): void {

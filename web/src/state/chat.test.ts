@@ -152,7 +152,9 @@ describe("while an answer streams", () => {
     await chat.send("Hi");
     begin("a0", "m2", "m1");
     say("a0", 2, "response.output_text.delta", { delta: "Hel" });
+    expect(chat.isAnswering).toBe(true);
     chat.stop();
+    expect(chat.isAnswering).toBe(false);
     await chat.send("What did you say?");
     expect(creates().at(-1)).toMatchObject({ parent_id: "m2", input: "What did you say?" });
   });

@@ -28,6 +28,8 @@ export interface Message {
   extras?: Extras;
   /** Preempted: waits for blocks and goes on by itself. */
   isPaused?: boolean;
+  /** The reader has stopped it; its last event is on the way. */
+  isStopping?: boolean;
 }
 
 export interface Tree {
