@@ -6,9 +6,11 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.chatsrv.conftest import ServerThread
@@ -77,3 +79,22 @@ def test_a_wrong_message_is_answered_and_the_feed_goes_on(
     error = read(feed, "error")
     assert (error["status"], error["error"]["param"]) == (400, param)
     read(feed)
+
+
+@pytest.mark.parametrize(("role", "may_look"), [("admin", True), ("user", False)])
+def test_with_keys_only_an_admin_may_look(
+    serve: Callable[..., ServerThread], tmp_path: Path, role: str, may_look: bool
+) -> None:
+    keys, key = tmp_path / "keys", "a-key-of-enough-letters"
+    keys.write_text(f"ada {role} {key}\n")
+    keys.chmod(0o600)
+    with serve(WatchedEngine(), api_keys=str(keys)) as running:
+        address = running.url.replace("http", "ws", 1) + "/v1/engine/live"
+        headers = {"Authorization": f"Bearer {key}"}
+        if may_look:
+            with connect(address, additional_headers=headers) as connection:
+                read(connection)
+        else:
+            with pytest.raises(InvalidStatus) as refusal:
+                connect(address, additional_headers=headers)
+            assert refusal.value.response.status_code == 403

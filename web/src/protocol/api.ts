@@ -42,6 +42,9 @@ async function readAll<T>(path: string, parameters: Record<string, string>): Pro
 }
 
 export const api = {
+  /** Trades an API key for a cookie that no script can read. */
+  login: (key: string) => call<unknown>("POST", "/v1/login", { key }),
+
   listModels: () => call<List<Model>>("GET", "/v1/models"),
 
   /** One page of conversations, last used first. */

@@ -20,6 +20,8 @@ const HASH = /^#\/c\/(conv_[\w-]+)$/;
 export class App {
   status: ConnectionStatus = $state("connecting");
   isEngineRoomOpen = $state(false);
+  /** The server wants to know who is asking. */
+  needsKey = $state(false);
   model: Model | null = $state(null);
   chat: Chat = $state.raw(undefined!);
   dialog: DialogName | null = $state(null);
@@ -63,6 +65,16 @@ export class App {
   /** A dialog tells its end a moment late, when the next one may be open already. */
   closeDialog(name: DialogName): void {
     if (this.dialog === name) this.dialog = null;
+  }
+
+  /** Answers whether the key was taken. */
+  async signIn(key: string): Promise<boolean> {
+    const isTaken = await this.attempt(() => api.login(key));
+    if (isTaken) {
+      this.needsKey = false;
+      this.#streams.connect();
+    }
+    return isTaken;
   }
 
   openEngineRoom(): void {
@@ -161,6 +173,13 @@ export class App {
     const wasOffline = this.status === "offline" || this.status === "connecting";
     this.status = status;
     if (status === "open" && wasOffline) void this.attempt(() => this.#synchronise());
+    if (status === "offline") void this.#askForKey();
+  }
+
+  /** A socket does not tell why it was refused; a request does. */
+  async #askForKey(): Promise<void> {
+    const refusal: unknown = await api.listModels().catch((error: unknown) => error);
+    this.needsKey = refusal instanceof ApiError && refusal.status === 401;
   }
 
   /** After the first connection and after each later one: what happened in between? */
