@@ -25,7 +25,7 @@ log = logging.getLogger("chatsrv.store")
 
 Command = tuple[Any, ...]
 
-FLUSH_INTERVAL_S = 0.1
+FLUSH_INTERVAL_S = 0.2
 RETRY_INTERVAL_S = 0.5
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 
