@@ -132,7 +132,6 @@ TESTED_ELSEWHERE = {
     "chatsrv/app.py": "tests/chatsrv/test_health.py",
     "chatsrv/endpoints/completions.py": "tests/chatsrv/test_completions.py",
     "chatsrv/endpoints/conversations.py": "tests/chatsrv/test_conversations.py",
-    "chatsrv/endpoints/login.py": "tests/chatsrv/test_auth.py",
     "chatsrv/endpoints/models.py": "tests/chatsrv/test_model_list.py",
     "chatsrv/endpoints/responses.py": "tests/chatsrv/test_responses.py",
     "chatsrv/generation.py": "tests/chatsrv/test_responses.py",
