@@ -355,6 +355,7 @@ class BlockManager:
 
     def take_transfers(self) -> BlockTransfers:
         transfers, self.transfers = self.transfers, BlockTransfers()
+        transfers.swap_outs = _latest_to_each_target(transfers.swap_outs)
         return transfers
 
     def end_step(self) -> None:
@@ -379,3 +380,8 @@ class BlockManager:
         for sequence in sequences:
             num_slots = len(sequence.block_table) * self.block_size
             assert num_slots - sequence.num_computed_tokens < self.block_size or sequence.swap_table, "slots wasted"
+
+
+def _latest_to_each_target(moves: list[BlockMove]) -> list[BlockMove]:
+    """A block demoted to the CPU pool may be evicted there by a later move of the same step: only that one counts."""
+    return list({move.target: move for move in moves}.values())

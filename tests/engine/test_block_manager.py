@@ -48,6 +48,20 @@ def test_blocks_are_given_in_order_and_a_prefix_outlives_what_continues_it() -> 
     assert manager.device.reclaim_order() == [3, 4, 5, 2, 1, 0]
 
 
+def test_a_block_demoted_and_evicted_in_one_step_is_written_once() -> None:
+    """The CPU pool has room for one of the three cached blocks that the newcomer's blocks push out."""
+    manager, memory = BlockManager(3, 1, BLOCK_SIZE, True), MemoryRunner(3, 1, BLOCK_SIZE)
+    first = make_request(list(range(24)))
+    assert manager.admit(first, 0, 0)
+    compute(manager, memory, first, 24)
+    manager.release(first, first.sequences[0])
+    second = make_request(list(range(100, 124)))
+    assert manager.admit(second, 0, 0)
+    manager.grow(second.sequences[0], 24)
+    transfers = manager.take_transfers()
+    assert [move.target for move in transfers.swap_outs] == [0]
+
+
 def test_a_partly_equal_block_is_copied_and_the_original_stays() -> None:
     manager, memory = BlockManager(6, 0, BLOCK_SIZE, True), MemoryRunner(6, 0, BLOCK_SIZE)
     first = make_request(list(range(16)))
