@@ -38,8 +38,15 @@ web: $(PAGE) ## build the web page
 bench: setup-dev ## compare offline throughput with the installed peers
 	$(BIN)/python -m bench.compare
 
-gpu: setup-dev ## run the tests that need a GPU
-	$(BIN)/python -m pytest -m gpu
+# Runs in the environment of PYTHON as it is: torch, triton, transformers and pytest are enough. What pyproject.toml sets
+# for other plugins of pytest is then unknown, and no error.
+gpu: ## test and measure the kernels on this machine's GPU; figures go to build/gpu.jsonl
+	@$(PYTHON) -c 'import pytest, torch, transformers, triton' || \
+	  { echo 'make gpu needs torch, triton, transformers and pytest; make gpu PYTHON=/path/to/python3 names where'; exit 1; }
+	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || \
+	  { echo 'make gpu needs a GPU, and the torch of $(PYTHON) sees none'; exit 1; }
+	$(PYTHON) -m pytest -o addopts= -o filterwarnings= --import-mode=importlib -m gpu tests/kernels/test_triton_*.py
+	$(PYTHON) -m bench.kernels --output build/gpu.jsonl
 
 clean: ## remove everything that was installed or built
 	rm -rf $(VENV) web/node_modules web/dist build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

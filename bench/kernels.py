@@ -1,9 +1,10 @@
 """Time of decode attention against the speed of memory: one JSON line per batch size and context length.
 
-    python -m bench.kernels [--device cpu] [--backend best]
+    python -m bench.kernels [--device cpu] [--backend best] [--output figures.jsonl]
 
-Heads and layers are those of SmolLM2-135M. A measurement runs through all layers of several batches, more memory than
-any cache of the processor holds. Copy bandwidth counts bytes read plus bytes written; attention only reads.
+Runs on the GPU where there is one. Heads and layers are those of SmolLM2-135M. A measurement runs through all layers of
+several batches, more memory than any cache of the processor holds. Copy bandwidth counts bytes read plus bytes written;
+attention only reads.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -35,7 +37,11 @@ def main() -> None:
     parser.add_argument("--backend", choices=("best", "reference"), default="best")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096])
+    parser.add_argument("--output", type=Path, help="a file that gets the lines too")
     arguments = parser.parse_args()
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text("")
     backend = reference if arguments.backend == "reference" else None
     layout = CacheLayout(30, 3, 64, 16, DTYPES[arguments.dtype])
     for num_rows in arguments.rows:
@@ -43,7 +49,7 @@ def main() -> None:
             copy_bytes_per_s = measure_copy(arguments.device)
             decode = measure_decode(layout, num_rows, context_len, arguments.device, backend)
             line = {
-                "device": arguments.device,
+                "device": describe(arguments.device),
                 "backend": (backend or backend_for(torch.device(arguments.device).type, layout)).name,
                 "dtype": arguments.dtype,
                 "rows": num_rows,
@@ -53,7 +59,19 @@ def main() -> None:
                 "copy_gb_per_s": round(copy_bytes_per_s / 1e9, 2),
                 "share_of_copy": round(decode.bytes_per_s / copy_bytes_per_s, 3),
             }
-            print(json.dumps(line), flush=True)
+            write(json.dumps(line), arguments.output)
+
+
+def describe(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def write(line: str, output: Path | None) -> None:
+    """At once, so that a run that is cut short leaves what it has measured."""
+    print(line, flush=True)
+    if output:
+        with output.open("a") as file:
+            file.write(line + "\n")
 
 
 class Decode(NamedTuple):

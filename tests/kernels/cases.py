@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from hypothesis import strategies as st
 
 from kernels import AttentionBatch, CacheLayout, KVCache, paged_attention, write_kv
 from kernels.contract import Backend
@@ -57,22 +56,6 @@ GRID = (
 )
 
 LONG = Case(rows=((1, 3001), (70, 1500), (1, 9)), num_heads=9, num_kv_heads=3)
-
-
-@st.composite
-def odd_cases(draw: st.DrawFn, max_context_len: int = 200) -> Case:
-    """Whatever a model and a scheduler may bring."""
-    lengths = st.integers(1, max_context_len).flatmap(lambda c: st.tuples(st.integers(0, min(c, 40)), st.just(c)))
-    num_kv_heads = draw(st.integers(1, 3))
-    return Case(
-        rows=tuple(draw(st.lists(lengths, max_size=4))),
-        num_heads=num_kv_heads * draw(st.integers(1, 5)),
-        num_kv_heads=num_kv_heads,
-        head_dim=draw(st.sampled_from((32, 40, 64, 72, 80, 96, 128))),
-        block_size=draw(st.sampled_from((8, 16, 24, 32, 64))),
-        sliding_window=draw(st.none() | st.integers(1, max_context_len)),
-        soft_cap=draw(st.none() | st.floats(1.0, 50.0)),
-    )
 
 
 class Scene:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from kernels import KVCache, paged_attention, reference, write_kv
 from kernels.cpu import NativeBackend, best_native_backend
 from kernels.cpu_build import instruction_sets
-from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, odd_cases, with_dtype
+from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, with_dtype
+from tests.kernels.odd_cases import odd_cases
 from tests.kernels.operations import check_copy, check_norm, check_rotary_write, check_swiglu
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 
 from kernels import KVCache, reference
-from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, odd_cases, with_dtype
+from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, with_dtype
+from tests.kernels.odd_cases import odd_cases
 from tests.kernels.operations import check_copy, check_norm, check_rotary_write, check_swiglu
 
 

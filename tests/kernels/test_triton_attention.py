@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
 
 from tests.kernels.triton_interpreter import DEVICE, HAS_GPU  # isort: skip  (before any kernel is imported)
 from kernels import reference, triton_attention, triton_backend
-from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, odd_cases, with_dtype
+from tests.kernels.cases import GRID, LONG, TOLERANCES, Case, Scene, assert_attends, with_dtype
 
 if HAS_GPU:
     GRID = (*GRID, LONG)
@@ -24,12 +23,6 @@ def test_attention_is_dense_attention(case: Case) -> None:
 @pytest.mark.parametrize("case", GRID[3:6:2], ids=str)
 def test_half_precision(case: Case, dtype: torch.dtype) -> None:
     assert_attends(with_dtype(case, dtype), triton_backend, DEVICE)
-
-
-@settings(max_examples=200 if HAS_GPU else 10)
-@given(odd_cases(max_context_len=50))
-def test_odd_shapes(case: Case) -> None:
-    assert_attends(case, triton_backend, DEVICE)
 
 
 @pytest.mark.parametrize("num_splits", [1, 2, 7, 64])
