@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from kernels import CacheLayout, backends, reference
+from kernels import CacheLayout, backends, multiplies_low_bits, reference, triton_backend
 from kernels.backends import backend_for
 from kernels.cpu_build import BuildError
 
@@ -58,3 +58,11 @@ def test_a_layout_that_the_best_backend_cannot_work_on_falls_back_with_one_warni
 
 def test_a_device_that_nobody_has_written_kernels_for_has_plain_pytorch() -> None:
     assert backend_for("meta") is reference
+
+
+def test_only_kernels_made_for_few_bits_keep_a_model_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton takes the reference's product, which unpacks the weights in every call."""
+    monkeypatch.setattr("kernels.backend_for", lambda _: triton_backend)
+    assert not multiplies_low_bits("cuda")
+    monkeypatch.setattr("kernels.backend_for", lambda _: reference)
+    assert not multiplies_low_bits("cpu")
