@@ -92,7 +92,7 @@ setup-dev: setup $(VENV)/.dev
 
 # Where apt cannot be used the tests that need a missing tool say so: skipped, or failed when CI=true.
 system-tools:
-	@missing=$$(for tool in $(SYSTEM_TOOLS); do command -v $$tool >/dev/null || echo $$tool; done | xargs); \
+	@missing=$$(for tool in $(SYSTEM_TOOLS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || echo $$tool; done | xargs); \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "==> Installing $$missing with apt"; \
