@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from chatsrv.errors import InvalidField, InvalidJson, UnsupportedField
 from chatsrv.wire import strict
-from chatsrv.wire.create import MAX_INPUT_ITEMS, TIERS, PositiveInt, Sampling
+from chatsrv.wire.create import MAX_INPUT_ITEMS, TIERS, PositiveInt, Sampling, check_supported
 from chatsrv.wire.items import MAX_PARTS
 from chatsrv.wire.response import Tier
 
@@ -125,13 +125,7 @@ class ChatRequest(_Completion, kw_only=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Refuse what the types alone cannot."""
-        for name in _UNSUPPORTED:
-            if getattr(self, name) is not None:
-                raise UnsupportedField(name, f"{name}: not supported by this server")
-        if self.tools:
-            raise UnsupportedField("tools", "tools: not supported by this server; only an empty list is accepted")
-        if self.tool_choice not in (None, "none", "auto"):
-            raise UnsupportedField("tool_choice", 'tool_choice: only "none" and "auto" are supported')
+        check_supported(self, _UNSUPPORTED)
         if self.response_format not in (None, {"type": "text"}):
             raise UnsupportedField("response_format", 'response_format: only {"type": "text"} is supported')
         if self.modalities not in (None, ["text"]):

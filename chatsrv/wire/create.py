@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -130,13 +131,7 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
             raise InvalidField("store", "store: a response of a conversation is stored; store cannot be false")
 
     def _check_supported(self) -> None:
-        for name in _UNSUPPORTED:
-            if getattr(self, name) is not None:
-                raise UnsupportedField(name, f"{name}: not supported by this server")
-        if self.tools:
-            raise UnsupportedField("tools", "tools: not supported by this server; only an empty list is accepted")
-        if self.tool_choice not in (None, "none", "auto"):
-            raise UnsupportedField("tool_choice", 'tool_choice: only "none" and "auto" are supported')
+        check_supported(self, _UNSUPPORTED)
         if not _is_plain_text(self.text):
             raise UnsupportedField("text.format", 'text.format: only {"type": "text"} is supported')
 
@@ -156,6 +151,17 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
 def _check_id(param: str, value: str | None, kind: Kind, code: str) -> None:
     if value is not None and not has_form(value, kind):
         raise InvalidField(param, f"{param}: no such {kind}_… identifier", code=code)
+
+
+def check_supported(request: Any, names: Iterable[str]) -> None:
+    """Refuse the fields called ``names`` if they are set, and any use of tools."""
+    for name in names:
+        if getattr(request, name) is not None:
+            raise UnsupportedField(name, f"{name}: not supported by this server")
+    if request.tools:
+        raise UnsupportedField("tools", "tools: not supported by this server; only an empty list is accepted")
+    if request.tool_choice not in (None, "none", "auto"):
+        raise UnsupportedField("tool_choice", 'tool_choice: only "none" and "auto" are supported')
 
 
 def _is_plain_text(text: object) -> bool:
