@@ -268,7 +268,7 @@ class Engine:
             raise
         except Exception:
             logger.exception("a step has failed; its requests end, the others go on")
-            for request in self._scheduler.fail(step):
+            for request in self._scheduler.fail(step, time.monotonic()):
                 self._close(request, RequestFailed("the model failed while computing this request"))
             return
         self._progress_at = time.monotonic()

@@ -233,11 +233,21 @@ class BlockManager:
         sequence.swap_table = array("i")
         sequence.num_computed_tokens = 0
 
-    def invalidate(self, sequence: Sequence, start: int) -> None:
-        """The step that was to fill the blocks from token ``start`` on has failed: nobody may find them."""
-        for block in sequence.block_table[start // self.block_size :]:
-            if self._device_cache.remove(block) is not None:
-                self.device.forget_content(block)
+    def forget(self, device_blocks: Iterable[int], cpu_blocks: Iterable[int]) -> None:
+        """These blocks do not hold what they should: nobody may find them."""
+        for pool, cache, blocks in (
+            (self.device, self._device_cache, device_blocks),
+            (self.cpu, self._cpu_cache, cpu_blocks),
+        ):
+            for block in blocks:
+                if cache.remove(block) is not None:
+                    pool.forget_content(block)
+
+    def holds_any(self, request: Request, device_blocks: set[int], cpu_blocks: set[int]) -> bool:
+        return any(
+            not device_blocks.isdisjoint(sequence.block_table) or not cpu_blocks.isdisjoint(sequence.swap_table)
+            for sequence in request.sequences
+        )
 
     def _cache_last_block(self, request: Request, sequence: Sequence) -> None:
         num_tokens = sequence.num_computed_tokens % self.block_size

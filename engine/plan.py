@@ -69,6 +69,11 @@ class Drawn(NamedTuple):
     failed: bool = False
 
 
+def has_failed(drawn: Collection[Drawn]) -> bool:
+    """Whether the row that these were drawn from held no usable logits."""
+    return any(one.failed for one in drawn)
+
+
 class PlannedRow(NamedTuple):
     """One sequence's share of a step: compute ``token_ids`` at positions ``start`` and on, then draw.
 

@@ -7,7 +7,7 @@ submitted or aborted. The scheduler knows no clock, model or socket: time is an 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 
@@ -17,7 +17,7 @@ from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.continuation import beam_outputs, continue_sequence, ranked_outputs
 from engine.errors import QueueFull, RequestFailed
-from engine.plan import Drawn, StepResult
+from engine.plan import Drawn, PlannedRow, StepResult, has_failed
 from engine.preemption import CostModel, choose_displaced
 from engine.request import Request, Sequence, Status
 from engine.step import Share, Step, is_decoding, plan_row
@@ -181,26 +181,55 @@ class Scheduler:
         for share in step.shares:
             if share.request.status is not Status.FINISHED:
                 told += ((share.request, news) for news in self._apply_share(share, step, result))
+        if spoiled := self._blocks_spoiled(step.plan.rows, result.drawn):
+            self._distrust(spoiled, set(), now)
         return told
 
-    def fail(self, step: Step) -> list[Request]:
-        """The step broke as a whole: end its requests, and make sure nobody finds the blocks it was to fill."""
+    def fail(self, step: Step, now: float) -> list[Request]:
+        """The step broke as a whole: end its requests, and trust no block that it was to fill or to move.
+
+        Returns:
+            The requests that ended.
+        """
         self._manager.end_step()
         failed = [share.request for share in step.shares if share.request.status is not Status.FINISHED]
-        for share in step.shares:
-            for sequence in share.sequences:
-                self._manager.invalidate(sequence, sequence.num_computed_tokens)
         for request in failed:
             self.finish(request)
+        transfers = step.plan.transfers
+        moved = {move.target for move in (*transfers.swap_ins, *transfers.copies)}
+        moved_to_cpu = {move.target for move in transfers.swap_outs}
+        written = {block for row in step.plan.rows for block in self._blocks_written(row)}
+        self._distrust(written | moved, moved_to_cpu, now)
         return failed
+
+    def _blocks_written(self, row: PlannedRow) -> Iterable[int]:
+        return row.block_table[row.start // self._config.block_size :]
+
+    def _blocks_spoiled(self, rows: Iterable[PlannedRow], drawn: Iterable[tuple[Drawn, ...]]) -> set[int]:
+        """Written by rows that failed, and by rows that read what those wrote: they come later in the step."""
+        spoiled: set[int] = set()
+        for row, drawn_of_row in zip(rows, drawn, strict=True):
+            if has_failed(drawn_of_row) or (spoiled and not spoiled.isdisjoint(row.block_table)):
+                spoiled.update(self._blocks_written(row))
+        return spoiled
+
+    def _distrust(self, device_blocks: set[int], cpu_blocks: set[int], now: float) -> None:
+        """Blocks do not hold what was planned: nobody may find them, and who shares one already computes all anew."""
+        self._manager.forget(device_blocks, cpu_blocks)
+        for request in [*self.running, *self.waiting]:
+            if not self._manager.holds_any(request, device_blocks, cpu_blocks):
+                continue
+            for sequence in request.sequences:
+                sequence.num_computed_tokens = 0
+            self._release_for_recompute(request)
+            if request.status is Status.RUNNING:
+                self._return_to_waiting(request, now)
 
     def _apply_share(self, share: Share, step: Step, result: StepResult) -> list[Output] | list[RequestFailed]:
         request = share.request
         rows = range(share.first_row, share.first_row + len(share.sequences))
         drawn = [result.drawn[row] for row in rows]
-        if any(one.failed for row in drawn for one in row):
-            for sequence in share.sequences:
-                self._manager.invalidate(sequence, sequence.num_computed_tokens)
+        if any(has_failed(row) for row in drawn):
             self.finish(request)
             return [RequestFailed("the model gave no usable logits for this request (NaN or infinity)")]
         for sequence, row in zip(share.sequences, rows, strict=True):
@@ -274,15 +303,21 @@ class Scheduler:
         if wants_swap and self._manager.swap_out(victim):
             self.preemptions.swap += 1
         else:
-            for sequence in victim.sequences:
-                self._manager.release(victim, sequence)
-            victim.is_forked = False
-            victim.prompt_logprobs.clear()
+            self._release_for_recompute(victim)
             self.preemptions.recompute += 1
-        victim.num_preemptions += 1
-        self.running.remove(victim)
-        self._wait(victim, now)
+        self._return_to_waiting(victim, now)
         step.notices.append((victim, "preempted"))
+
+    def _release_for_recompute(self, request: Request) -> None:
+        for sequence in request.sequences:
+            self._manager.release(request, sequence)
+        request.is_forked = False
+        request.prompt_logprobs.clear()
+
+    def _return_to_waiting(self, request: Request, now: float) -> None:
+        request.num_preemptions += 1
+        self.running.remove(request)
+        self._wait(request, now)
 
     def _wait(self, request: Request, now: float) -> None:
         request.status = Status.WAITING

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 from engine.api import Output, Priority, SamplingParams, TokenLogprob
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.errors import RequestFailed
-from engine.plan import Draw, Drawn, Plan, StepResult
+from engine.plan import Draw, Drawn, Plan, PlannedRow, StepResult
 from engine.preemption import CostModel
 from engine.prefix_cache import root_key
 from engine.request import Request, TokenFacts
@@ -23,6 +24,7 @@ from engine.step import Step
 VOCABULARY = [bytes([97 + i % 26]) for i in range(1000)]
 TOKENS = TokenFacts(VOCABULARY, frozenset())
 EMPTY_SLOT = None
+GARBAGE = -1
 
 
 def chain(previous: int, token_id: int) -> int:
@@ -69,11 +71,35 @@ class MemoryRunner:
         for row in plan.rows:
             value = self._slot(row.block_table, row.start - 1) if row.start else 0
             assert value is not EMPTY_SLOT
+            assert all(GARBAGE not in self.device[block] for block in row.block_table[: row.start // self.block_size])
             for position, token_id in enumerate(row.token_ids, row.start):
                 value = chain(value, token_id)
                 self.device[row.block_table[position // self.block_size]][position % self.block_size] = value
             drawn.append(tuple(self._draw(value, draw) for draw in row.draws))
         return StepResult(drawn, {}, 0.001, 0.01, 0.001)
+
+    def spoil(self, plan: Plan) -> None:
+        """Leave garbage wherever a broken step may have written."""
+        for move in plan.transfers.swap_outs:
+            self.cpu[move.target] = [GARBAGE] * self.block_size
+        written = [block for row in plan.rows for block in self._blocks_written(row)]
+        for block in [*written, *(move.target for move in (*plan.transfers.swap_ins, *plan.transfers.copies))]:
+            self.device[block] = [GARBAGE] * self.block_size
+
+    def poison(self, plan: Plan, result: StepResult, poisoned: int) -> StepResult:
+        """One row has computed NaN, and with it every row that attends to what it wrote."""
+        garbage = self._blocks_written(plan.rows[poisoned])
+        drawn = list(result.drawn)
+        for number, row in enumerate(plan.rows):
+            if number == poisoned or not garbage.isdisjoint(row.block_table):
+                garbage |= self._blocks_written(row)
+                drawn[number] = tuple(one._replace(failed=True) for one in drawn[number])
+        for block in garbage:
+            self.device[block] = [GARBAGE] * self.block_size
+        return replace(result, drawn=drawn)
+
+    def _blocks_written(self, row: PlannedRow) -> set[int]:
+        return set(row.block_table[row.start // self.block_size :])
 
     def _slot(self, table: Seq[int], position: int) -> int | None:
         return self.device[table[position // self.block_size]][position % self.block_size]
@@ -130,17 +156,28 @@ class Simulation:
     def step(self) -> Step:
         step = self.scheduler.schedule(self.now)
         self.check_writes(step)
-        result = self.runner.run(step.plan)
-        self.finish_step(step, result)
+        assert not self.finish_step(step, self.runner.run(step.plan))
         return step
 
-    def finish_step(self, step: Step, result: StepResult) -> None:
+    def break_step(self, step: Step) -> list[Request]:
+        """The step breaks before it has moved or computed anything: all that it was to write is garbage."""
+        self.runner.spoil(step.plan)
+        failed = self.scheduler.fail(step, self.now)
+        self.check()
+        return failed
+
+    def finish_step(self, step: Step, result: StepResult) -> list[Request]:
+        """Returns the requests that failed."""
         self.now += 0.01
         self.num_steps += 1
+        failed = []
         for request, told in self.scheduler.apply(step, result, self.now):
-            assert not isinstance(told, RequestFailed)
-            self.outputs[request.request_id].append(told)
+            if isinstance(told, RequestFailed):
+                failed.append(request)
+            else:
+                self.outputs[request.request_id].append(told)
         self.check()
+        return failed
 
     def run(self, max_steps: int = 100_000) -> None:
         for _ in range(max_steps):

@@ -285,7 +285,7 @@ def test_ten_thousand_random_requests(seed: int) -> None:
             if victim.status is not Status.FINISHED:
                 simulation.scheduler.abort(victim)
                 aborted.add(victim.request_id)
-        simulation.finish_step(step, simulation.runner.run(step.plan))
+        assert not simulation.finish_step(step, simulation.runner.run(step.plan))
         live = [request for request in live if request.status is not Status.FINISHED]
     for request in simulation.requests.values():
         if request.request_id in aborted:
@@ -293,6 +293,66 @@ def test_ten_thousand_random_requests(seed: int) -> None:
         for index in range(request.params.n):
             expected = solo_output(request.prompt_token_ids, request.max_tokens, request.seed, index)
             assert simulation.tokens(request, index) == expected
+    device, cpu = simulation.manager.counts()
+    assert (device.held, device.in_transfer, cpu.held, cpu.in_transfer) == (0, 0, 0, 0)
+
+
+def test_who_reads_a_row_of_nan_within_the_same_step_starts_over() -> None:
+    simulation = make(enable_prefix_cache=True)
+    source = random.Random(1)
+    prompt = random_prompt(source, 200)
+    first, reader = simulation.submit(prompt[:32], 3), simulation.submit(prompt, 3)
+    step = simulation.scheduler.schedule(simulation.now)
+    assert [len(row.draws) for row in step.plan.rows] == [1, 0]
+    result = simulation.runner.run(step.plan)
+    failed = simulation.finish_step(step, simulation.runner.poison(step.plan, result, poisoned=0))
+    later = simulation.submit(prompt, 3)
+    simulation.run()
+    assert failed == [first]
+    assert simulation.tokens(reader) == simulation.tokens(later) == solo_output(prompt, 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_broken_steps_and_rows_of_nan_spoil_nobody_elses_answer(seed: int) -> None:
+    """Blocks that a broken step was to fill or move are never read again, in whichever tier and table they are."""
+    source = random.Random(seed)
+    simulation = make(
+        num_blocks=40,
+        num_swap_blocks=(0, 5, 40, 100)[seed],
+        max_num_batched_tokens=48,
+        enable_prefix_cache=True,
+        preemption=("auto", "swap", "swap", "auto")[seed],
+    )
+    prefixes = [random_prompt(source, length) for length in (10, 37, 80)]
+    live: list[Request] = []
+    failed: list[Request] = []
+    aborted: list[Request] = []
+    num_submitted = 0
+    while num_submitted < 600 or simulation.scheduler.has_work:
+        while num_submitted < 600 and len(simulation.scheduler.waiting) < 6 and source.random() < 0.7:
+            live.append(_submit_random(simulation, source, prefixes))
+            num_submitted += 1
+        step = simulation.scheduler.schedule(simulation.now)
+        simulation.check_writes(step)
+        if source.random() < 0.1 and live:
+            aborted.append(source.choice(live))
+            simulation.scheduler.abort(aborted[-1])
+        if source.random() < 0.08:
+            failed += simulation.break_step(step)
+        else:
+            result = simulation.runner.run(step.plan)
+            drawing = [number for number, row in enumerate(step.plan.rows) if row.draws]
+            if drawing and source.random() < 0.08:
+                result = simulation.runner.poison(step.plan, result, source.choice(drawing))
+            failed += simulation.finish_step(step, result)
+        live = [request for request in live if request.status is not Status.FINISHED]
+    ended_early = {request.request_id for request in (*failed, *aborted)}
+    assert 50 < len(ended_early) < len(simulation.requests) - 50
+    for request in simulation.requests.values():
+        if request.request_id not in ended_early:
+            for index in range(request.params.n):
+                expected = solo_output(request.prompt_token_ids, request.max_tokens, request.seed, index)
+                assert simulation.tokens(request, index) == expected
     device, cpu = simulation.manager.counts()
     assert (device.held, device.in_transfer, cpu.held, cpu.in_transfer) == (0, 0, 0, 0)
 
