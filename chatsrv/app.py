@@ -12,13 +12,14 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv import live
-from chatsrv.auth import Authentication, Keyring
+from chatsrv.auth import guarded
 from chatsrv.embedded import EmbeddedStore
 from chatsrv.endpoints import completions, conversations, login, models, responses
 from chatsrv.errors import ApiError
 from chatsrv.guard import Guard
 from chatsrv.health import healthz, readyz
 from chatsrv.http import error_response
+from chatsrv.keyring import Keyring
 from chatsrv.page import Page
 from chatsrv.seam import EngineSeam
 from chatsrv.services import Services
@@ -31,9 +32,18 @@ EngineFactory = Callable[[], AbstractAsyncContextManager[EngineSeam]]
 _RESPONSE = "/v1/responses/{response_id}"
 _CONVERSATION = "/v1/conversations/{conversation_id}"
 
-ROUTES: list[BaseRoute] = [
+_OPEN: list[BaseRoute] = [
+    Route("/v1/login", login.login, methods=["POST"]),
+    Route("/v1/login", login.logout, methods=["DELETE"]),
+    Route("/healthz", healthz, methods=["GET"]),
+    Route("/readyz", readyz, methods=["GET"]),
+    Route("/{path:path}", Page(), methods=["GET"]),
+]
+
+_FOR_ADMINS: list[Route | WebSocketRoute] = [WebSocketRoute("/v1/engine/live", live.connect)]
+
+_FOR_USERS: list[Route | WebSocketRoute] = [
     WebSocketRoute("/v1/responses", responses.connect),
-    WebSocketRoute("/v1/engine/live", live.connect),
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route(_RESPONSE, responses.retrieve, methods=["GET"]),
     Route(_RESPONSE, responses.delete, methods=["DELETE"]),
@@ -54,12 +64,9 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models/{model:path}", models.retrieve, methods=["GET"]),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
-    Route("/v1/login", login.login, methods=["POST"]),
-    Route("/v1/login", login.logout, methods=["DELETE"]),
-    Route("/healthz", healthz, methods=["GET"]),
-    Route("/readyz", readyz, methods=["GET"]),
-    Route("/{path:path}", Page(), methods=["GET"]),
 ]
+
+ROUTES: list[BaseRoute] = [*guarded("user", _FOR_USERS), *guarded("admin", _FOR_ADMINS), *_OPEN]
 
 _HANDLERS = dict.fromkeys((ApiError, EngineError, HTTPException, Exception), error_response)
 
@@ -71,7 +78,7 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
         make_engine: a context manager that loads the engine and closes it at the end.
     """
 
-    keyring = Keyring.read(Path(settings.api_keys).expanduser()) if settings.api_keys else None
+    keyring = Keyring(Path(settings.api_keys).expanduser() if settings.api_keys else None)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -87,8 +94,6 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
             app.state.services.responses.start()
             yield
 
-    middleware = [
-        Middleware(Guard, allowed_hosts=[settings.host, *settings.allowed_hosts.replace(" ", "").split(",")]),
-        Middleware(Authentication, keyring=keyring),
-    ]
+    hosts = [settings.host, *settings.allowed_hosts.replace(" ", "").split(",")]
+    middleware = [Middleware(Guard, allowed_hosts=hosts)]
     return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers=_HANDLERS, middleware=middleware)

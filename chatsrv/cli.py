@@ -1,4 +1,4 @@
-"""The command line: ``chatsrv serve``, ``chatsrv chat`` and ``chatsrv models``."""
+"""The command line: ``chatsrv serve``, ``chatsrv chat``, ``chatsrv key`` and ``chatsrv models``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _COMMANDS = """
 commands:
   serve   serve the API and the web page
   chat    talk to a running server from this terminal
+  key     make an API key
   models  list the models on this machine, and what they need of its memory
 
 `chatsrv COMMAND --help` tells more of each.
@@ -26,11 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=_COMMANDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=("serve", "chat", "models"), help=argparse.SUPPRESS)
+    parser.add_argument("command", choices=("serve", "chat", "key", "models"), help=argparse.SUPPRESS)
     command = parser.parse_args(given[:1]).command
     # Each imports for itself: loading torch takes seconds, and a chat needs none of it.
     if command == "chat":
         from chatsrv.terminal import main as run
+    elif command == "key":
+        from chatsrv.new_key import main as run
     elif command == "models":
         from chatsrv.model_list import main as run
     else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from chatsrv.auth import Caller
 from chatsrv.errors import InvalidField, NotFound
 from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.item_tree import ItemTree, page
+from chatsrv.keyring import Caller
 from chatsrv.records import Clock, ItemRecord, Session, chain
 from chatsrv.responses import Responses
 from chatsrv.store import Store

@@ -1,8 +1,4 @@
-"""The engine room's feed: pictures of the running engine over a socket, as often as the reader wants.
-
-The inside of the engine shows what all owners do: it takes a key of an admin, or this very machine where there are
-no keys.
-"""
+"""The engine room's feed: pictures of the running engine over a socket, as often as the reader wants."""
 
 from __future__ import annotations
 
@@ -15,11 +11,8 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from chatsrv.auth import caller
-from chatsrv.errors import ApiError, Forbidden, InvalidField
+from chatsrv.errors import InvalidField
 from chatsrv.failures import answer_to
-from chatsrv.guard import LOOPBACK
-from chatsrv.http import json_response
 from chatsrv.seam import EngineSeam
 from chatsrv.services import services
 from chatsrv.wire import strict
@@ -110,21 +103,7 @@ class LiveFeed:
 
 async def connect(socket: WebSocket) -> None:
     """``GET /v1/engine/live`` with an upgrade."""
-    if not _may_look(socket):
-        reason = "the inside of the engine is shown to admins, or without keys on the server's own machine only"
-        await _refuse(socket, Forbidden(reason))
-        return
     await LiveFeed(socket, services(socket).engine).serve()
-
-
-def _may_look(socket: WebSocket) -> bool:
-    if services(socket).keyring is not None:
-        return caller(socket).role == "admin"
-    return socket.client is not None and socket.client.host in LOOPBACK
-
-
-async def _refuse(socket: WebSocket, error: ApiError) -> None:
-    await socket.send_denial_response(json_response({"error": error.body()}, error.status))
 
 
 def _snapshot(engine: EngineSeam) -> EngineSnapshot:

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import msgspec
 
-from chatsrv.auth import Caller
 from chatsrv.errors import NotResumable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
+from chatsrv.keyring import Caller
 from chatsrv.records import ResponseRecord
 from chatsrv.seam import EngineSeam
 from chatsrv.settlement import Settlement

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
-from chatsrv.auth import Keyring
 from chatsrv.conversations import Conversations
+from chatsrv.keyring import Keyring
 from chatsrv.responses import Responses
 from chatsrv.seam import EngineSeam
 from chatsrv.settings import ServerSettings
@@ -21,12 +21,10 @@ class Services:
     store: Store
     responses: Responses
     conversations: Conversations
-    keyring: Keyring | None
+    keyring: Keyring
 
     @classmethod
-    def make(
-        cls, settings: ServerSettings, engine: EngineSeam, store: Store, keyring: Keyring | None = None
-    ) -> Services:
+    def make(cls, settings: ServerSettings, engine: EngineSeam, store: Store, keyring: Keyring) -> Services:
         responses = Responses(engine, store, disconnect_grace_s=settings.disconnect_grace_s)
         return cls(settings, engine, store, responses, Conversations(store, responses), keyring)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import ipaddress
 import re
 import tomllib
 import types
@@ -37,8 +38,10 @@ class ServerSettings:
         port: TCP port; 0 takes any free one, which is printed.
         data_dir: where the embedded store keeps its files.
         redis_url: an external Redis or Valkey; empty starts the embedded one.
-        api_keys: file with a line for each API key (owner, role user or admin, key); empty lets everybody in as one
-            owner.
+        api_keys: TOML file of API keys, to which `chatsrv key` adds; it is read again when it changes. Empty lets
+            everybody in as one owner.
+        listen_without_keys: listen beyond this machine though there are no API keys, so that whoever reaches the
+            address may use it.
         allowed_hosts: further host names under which browsers may reach the server, separated by commas.
         session_ttl_s: seconds that a conversation is kept after its last use.
         events_ttl_s: seconds after its end that a response can be replayed.
@@ -52,6 +55,7 @@ class ServerSettings:
     data_dir: Path = Path("~/.local/share/chatsrv")
     redis_url: str = ""
     api_keys: str = ""
+    listen_without_keys: bool = False
     allowed_hosts: str = ""
     session_ttl_s: int = 30 * 24 * 3600
     events_ttl_s: int = 3600
@@ -63,6 +67,11 @@ class ServerSettings:
         _require(0 <= self.port <= 65535, f"port must be from 0 to 65535, not {self.port}")
         for name in ("session_ttl_s", "events_ttl_s", "max_message_bytes"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        _require(
+            bool(self.api_keys) or self.listen_without_keys or is_loopback(self.host),
+            f"host {self.host} can be reached from other machines, so api_keys must name a file of API keys, or "
+            "listen_without_keys be true to let everybody in",
+        )
         scheme = self.redis_url.partition("://")[0]
         _require(
             scheme in ("", *_REDIS_SCHEMES), f"redis_url must begin with one of {', '.join(_REDIS_SCHEMES)}, then ://"
@@ -145,6 +154,14 @@ class SettingsReader:
         if not close:
             return ""
         return f"; did you mean {PREFIX + close[0].upper() if variable else close[0]}?"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def parse(name: str, text: str, kind: Any) -> Any:

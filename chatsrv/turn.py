@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatsrv.auth import Caller
+from chatsrv.keyring import Caller
 from chatsrv.records import ItemRecord, ResponseRecord, Session
 from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.response import Response

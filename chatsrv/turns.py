@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from chatsrv.auth import Caller
 from chatsrv.errors import InvalidField, NotFound
 from chatsrv.generation import Generation
 from chatsrv.ids import new_id, new_tag, tag_of
+from chatsrv.keyring import Caller
 from chatsrv.prompt import Prompt, PromptBuilder
 from chatsrv.records import Clock, ItemRecord, ResponseRecord, Session, chain
 from chatsrv.sampling import response_params

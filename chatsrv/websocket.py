@@ -12,11 +12,11 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from chatsrv import steering
-from chatsrv.auth import Caller
 from chatsrv.errors import InvalidField, InvalidJson, NotFound
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
 from chatsrv.ids import has_form
+from chatsrv.keyring import Caller
 from chatsrv.lanes import Lanes
 from chatsrv.responses import Responses
 from chatsrv.turns import Recent

@@ -63,6 +63,16 @@ def test_every_service_is_locked_down(services: dict[str, dict[str, Any]]) -> No
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
+def test_every_server_asks_for_keys(services: dict[str, dict[str, Any]]) -> None:
+    servers = [name for name in services if name.startswith("chatsrv")]
+    assert len(servers) == 3
+    for name in servers:
+        folder, _, file = services[name]["environment"]["CHATSRV_API_KEYS"].rpartition("/")
+        assert file == "keys.toml"
+        assert f"{ROOT}/keys:{folder}:ro" in services[name]["volumes"]
+        assert "CHATSRV_LISTEN_WITHOUT_KEYS" not in services[name]["environment"]
+
+
 def test_the_store_cannot_be_reached_from_outside(services: dict[str, dict[str, Any]]) -> None:
     assert "ports" not in services["redis"]
     assert list(services["redis"]["networks"]) == ["store"]

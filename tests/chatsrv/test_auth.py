@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from openai import OpenAI
-from websockets.exceptions import InvalidStatus
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Message, Receive, Scope, Send
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.sync.client import connect
 
-from chatsrv.auth import LOCAL, Caller, Keyring
-from chatsrv.settings import SettingError
+from chatsrv import keyring
+from chatsrv.app import ROUTES
+from chatsrv.auth import Authentication
+from chatsrv.new_key import entry
 from tests.chatsrv.conftest import RunningServer, ServerThread
 from tests.chatsrv.sockets import Socket
-from tests.fakes import FakeEngine
+from tests.fakes import FakeEngine, WatchedEngine
 
 ADA, BOB = "ada-key-0123456789", "bob-key-0123456789"
 
@@ -24,7 +32,7 @@ ADA, BOB = "ada-key-0123456789", "bob-key-0123456789"
 @pytest.fixture
 def guarded(serve: Callable[..., ServerThread], tmp_path: Path) -> Iterator[RunningServer]:
     keys = tmp_path / "keys"
-    keys.write_text(f"# owners\nada user {ADA}\nbob admin {BOB}  # may look at the engine room\n\n")
+    keys.write_text(entry("ada", "user", ADA) + entry("bob", "admin", BOB))
     with serve(FakeEngine(), api_keys=str(keys)) as server:
         yield server
 
@@ -107,20 +115,110 @@ def test_owners_do_not_share_the_prefix_cache(guarded: RunningServer) -> None:
     assert len({submission.salt for submission in guarded.engine.submissions}) == 2
 
 
-@pytest.mark.parametrize("line", ["ada user short", "ada root " + "k" * 16, "ada user", "a{}b user " + "k" * 16])
-def test_a_bad_line_is_named_without_its_key(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "keys"
-    path.write_text(f"bob user {BOB}\n{line}\n")
-    with pytest.raises(SettingError, match="line 2") as caught:
-        Keyring.read(path)
-    assert "kkkk" not in str(caught.value)
+OPEN = {
+    ("POST", "/v1/login"),
+    ("DELETE", "/v1/login"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/{path:path}"),  # the files of the page
+}
+ADMINS = {("WebSocket", "/v1/engine/live")}
 
 
-def test_each_owner_has_a_salt_of_its_own_that_never_changes() -> None:
-    assert Caller("a").salt == Caller("a").salt
-    assert len({Caller(owner).salt for owner in ("a", "b", "", "local")}) == 4
+def _routes() -> list[tuple[str, str]]:
+    """Every route, as (method, path). A new one that nobody guards fails the tests below."""
+    found = []
+    for route in ROUTES:
+        assert isinstance(route, Route | WebSocketRoute), f"{route} is of a kind that these tests do not know"
+        methods = (route.methods or set()) - {"HEAD"} if isinstance(route, Route) else {"WebSocket"}
+        found += [(method, route.path) for method in methods]
+    return sorted(found)
 
 
-def test_the_salt_does_not_tell_the_owner() -> None:
-    assert LOCAL.owner.encode() not in LOCAL.salt
-    assert len(LOCAL.salt) == 32
+def _status(server: RunningServer, method: str, path: str, key: str | None) -> int:
+    url = server.url + re.sub(r"\{[^}]*\}", "x", path)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    if method != "WebSocket":
+        return httpx.request(method, url, headers=headers).status_code
+    try:
+        with connect(url.replace("http", "ws", 1), additional_headers=headers):
+            return 101
+    except InvalidStatus as error:
+        return error.response.status_code
+
+
+def test_every_route_is_guarded_but_those_that_must_be_open(guarded: RunningServer) -> None:
+    routes = _routes()
+    assert set(routes) >= OPEN | ADMINS
+    for method, path in routes:
+        without, as_user, as_admin = (_status(guarded, method, path, key) for key in (None, ADA, BOB))
+        is_open, for_admins = (method, path) in OPEN, (method, path) in ADMINS
+        assert (without == 401) is not is_open, f"{method} {path} answers {without} to somebody without a key"
+        assert (as_user == 403) is for_admins, f"{method} {path} answers {as_user} to a user"
+        assert as_admin not in (401, 403), f"{method} {path} answers {as_admin} to an admin"
+
+
+def test_a_key_that_is_taken_away_ends_its_sockets_and_opens_nothing_more(
+    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.0)
+    with socket(guarded, ADA) as ada, socket(guarded, BOB) as bob:
+        assert ada.ask("x")["status"] == "completed"
+        guarded.engine.paused = True
+        ada.create("y")
+        ada.until("response.in_progress")
+        Path(guarded.settings.api_keys).write_text(entry("bob", "admin", BOB))
+        guarded.engine.paused = False  # what goes out is checked too
+        with pytest.raises(ConnectionClosedError) as caught:
+            ada.answer()
+        assert caught.value.rcvd is not None
+        assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1008, "the API key is no longer valid")
+        assert _status(guarded, "GET", "/v1/models", ADA) == 401
+        assert bob.ask("x")["status"] == "completed"
+
+
+def test_a_frame_under_a_key_that_was_taken_away_does_nothing(
+    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.0)
+    with socket(guarded, ADA) as ada:
+        Path(guarded.settings.api_keys).write_text(entry("bob", "admin", BOB))
+        ada.create("x")
+        with pytest.raises(ConnectionClosedError, match="1008"):
+            ada.recv()
+    assert guarded.engine.submissions == []
+
+
+def test_an_admin_who_becomes_a_user_sees_no_more_of_the_engine(
+    serve: Callable[..., ServerThread], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.0)
+    keys = tmp_path / "keys"
+    keys.write_text(entry("bob", "admin", BOB))
+    with serve(WatchedEngine(), api_keys=str(keys)) as server:
+        address = server.url.replace("http", "ws", 1) + "/v1/engine/live"
+        with connect(address, additional_headers={"Authorization": f"Bearer {BOB}"}) as feed:
+            feed.recv(timeout=10)
+            keys.write_text(entry("bob", "user", BOB))
+            with pytest.raises(ConnectionClosedError, match="1008"):
+                list(feed)
+
+
+def test_without_keys_the_inside_is_shown_on_this_machine_only() -> None:
+    """A client elsewhere, as ASGI tells it."""
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it was let in")
+
+    answers: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    app = SimpleNamespace(state=SimpleNamespace(services=SimpleNamespace(keyring=keyring.Keyring(None))))
+    scope = {"type": "http", "headers": [], "client": ("10.0.0.7", 5), "app": app}
+    asyncio.run(Authentication(endpoint, "admin")(scope, receive, send))
+    assert answers[0]["status"] == 403

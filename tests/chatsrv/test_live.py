@@ -13,6 +13,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from chatsrv.new_key import entry
 from tests.chatsrv.conftest import ServerThread
 from tests.fakes import NUM_BLOCKS, WatchedEngine
 
@@ -86,8 +87,7 @@ def test_with_keys_only_an_admin_may_look(
     serve: Callable[..., ServerThread], tmp_path: Path, role: str, may_look: bool
 ) -> None:
     keys, key = tmp_path / "keys", "a-key-of-enough-letters"
-    keys.write_text(f"ada {role} {key}\n")
-    keys.chmod(0o600)
+    keys.write_text(entry("ada", role, key))
     with serve(WatchedEngine(), api_keys=str(keys)) as running:
         address = running.url.replace("http", "ws", 1) + "/v1/engine/live"
         headers = {"Authorization": f"Bearer {key}"}

@@ -42,6 +42,9 @@ def test_flag_before_environment_before_file_before_default(reader: SettingsRead
         ({"CHATSRV_LOG_LEVEL": "loud"}, "CHATSRV_LOG_LEVEL must be one of debug, info, warning, error, not 'loud'"),
         ({"CHATSRV_ENABLE_PREFIX_CACHE": "maybe"}, "CHATSRV_ENABLE_PREFIX_CACHE must be true or false, not 'maybe'"),
         ({"CHATSRV_DISCONNECT_GRACE_S": "-1"}, "disconnect_grace_s must not be negative"),
+        ({"CHATSRV_HOST": "0.0.0.0"}, "host 0.0.0.0 can be reached from other machines, so api_keys must name a file"),
+        ({"CHATSRV_HOST": "::"}, "or listen_without_keys be true"),
+        ({"CHATSRV_HOST": "localhost.example"}, "can be reached from other machines"),
         ({"CHATSRV_CONFIG": "nowhere.toml"}, "the settings file nowhere.toml cannot be read"),
     ],
 )
@@ -74,6 +77,20 @@ def test_unknown_names_in_a_file_are_refused(reader: SettingsReader, tmp_path: P
 def test_values_have_their_types(reader: SettingsReader, variable: str, text: str, value: Any) -> None:
     given = reader.read({}, {f"CHATSRV_{variable}": text})
     assert given == {variable.lower(): value}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"CHATSRV_HOST": "::1"},
+        {"CHATSRV_HOST": "127.8.9.1"},
+        {"CHATSRV_HOST": "localhost"},
+        {"CHATSRV_HOST": "0.0.0.0", "CHATSRV_API_KEYS": "keys.toml"},
+        {"CHATSRV_HOST": "0.0.0.0", "CHATSRV_LISTEN_WITHOUT_KEYS": "true"},
+    ],
+)
+def test_others_are_let_in_with_keys_or_when_that_is_asked_for(reader: SettingsReader, environ: dict[str, str]) -> None:
+    assert server(reader, {}, environ).host == environ["CHATSRV_HOST"]
 
 
 @pytest.mark.parametrize("kind", [ServerSettings, EngineConfig])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from chatsrv.new_key import entry
 from tests.chatsrv.conftest import ServerThread, make_settings
 from tests.fakes import FakeEngine
 from tests.web.conftest import OpenPage
@@ -15,8 +16,7 @@ KEY = "a-key-of-enough-letters"
 
 def test_a_key_opens_the_page_and_a_wrong_one_does_not(open_page: OpenPage, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(f"ada user {KEY}\n")
-    keys.chmod(0o600)
+    keys.write_text(entry("ada", "user", KEY))
     with ServerThread(make_settings(tmp_path / "data", api_keys=str(keys)), FakeEngine()) as running:
         page = open_page(address=running.url, may_fail=True)
         page.get_by_label("API key").fill("wrong-key-of-enough-letters")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from chatsrv.new_key import entry
 from tests.chatsrv.conftest import ServerThread
 from tests.chatsrv.sockets import Socket
 
@@ -17,7 +18,7 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(
     serve: Callable[..., ServerThread], tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(f"ada user {ADA}\n")
+    keys.write_text(entry("ada", "user", ADA))
     with serve(api_keys=str(keys)) as guarded, httpx.Client(base_url=guarded.url) as browser:
         assert browser.post("/v1/login", json={"key": "wrong-key-000000000"}).status_code == 401
         answer = browser.post("/v1/login", json={"key": ADA})
