@@ -71,11 +71,13 @@ class Conversations:
 
     # -- items --------------------------------------------------------------------------------------------------------
 
-    async def add_items(self, caller: Caller, conversation_id: str, messages: Sequence[InputMessage]) -> ItemList:
-        """Add after the newest item."""
+    async def add_items(
+        self, caller: Caller, conversation_id: str, messages: Sequence[InputMessage], parent_id: str | None
+    ) -> ItemList:
+        """Add after the item ``parent_id``, at "root", or with None after the newest item."""
         session = await self._store.conversation(caller.owner, conversation_id)
         tag = tag_of(conversation_id)
-        items = chain(tag, messages, session.head_id or None, self._clock)
+        items = chain(tag, messages, await self._parent(session, parent_id), self._clock)
         session.head_id, session.last_used_at = items[-1].id, time.time()
         await self._store.put_conversation(tag, session, items)
         return item_list(items, has_more=False)
@@ -106,6 +108,15 @@ class Conversations:
         if session.head_id == item_id:
             await self._store.put_head(tag, item.parent_id or "")
         return on_wire(session)
+
+    async def _parent(self, session: Session, parent_id: str | None) -> str | None:
+        if parent_id is None:
+            return session.head_id or None
+        if parent_id == "root":
+            return None
+        if parent_id not in await self._store.tree(tag_of(session.conversation_id)):
+            raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
+        return parent_id
 
     async def _tree(self, caller: Caller, conversation_id: str) -> ItemTree:
         await self._store.conversation(caller.owner, conversation_id)

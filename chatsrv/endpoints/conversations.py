@@ -49,7 +49,8 @@ async def list_items(request: Request) -> ASGIApp:
 
 async def create_items(request: Request) -> ASGIApp:
     body = await read_body(request, CreateItems)
-    return json_response(await _conversations(request).add_items(caller(request), _id(request), body.items))
+    added = await _conversations(request).add_items(caller(request), _id(request), body.items, body.parent_id)
+    return json_response(added)
 
 
 async def retrieve_item(request: Request) -> ASGIApp:

@@ -24,7 +24,10 @@ class UpdateConversation(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CreateItems(Struct, kw_only=True, forbid_unknown_fields=True):
+    """``parent_id`` is an extension: an item that the first of them follows, or "root"."""
+
     items: Annotated[list[InputMessage], Meta(min_length=1, max_length=MAX_NEW_ITEMS)]
+    parent_id: str | None = None
 
 
 class Conversation(Struct, kw_only=True, tag_field="object", tag="conversation"):

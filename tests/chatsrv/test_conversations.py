@@ -60,6 +60,24 @@ def test_added_items_are_part_of_the_history(server: RunningServer) -> None:
     assert server.engine.submissions[-1].text == "system\nsuser\nuuser\nvassistant\n"
 
 
+def test_items_can_be_added_as_branches(server: RunningServer) -> None:
+    client = server.client()
+    conversation = client.conversations.create(items=[{"role": "user", "content": "one"}]).id
+    (root,) = get(server, f"/v1/conversations/{conversation}/items")["data"]
+
+    def add(text: str, parent_id: str) -> httpx.Response:
+        body = {"items": [{"role": "assistant", "content": text}], "parent_id": parent_id}
+        return httpx.post(f"{server.url}/v1/conversations/{conversation}/items", json=body)
+
+    assert [add(*item).status_code for item in (("a", root["id"]), ("b", root["id"]), ("c", "root"))] == [200] * 3
+    assert tree(server, conversation) == {
+        None: [("user", "one"), ("assistant", "c")],
+        "one": [("assistant", "a"), ("assistant", "b")],
+    }
+    refused = add("d", "msg_" + "0" * 32)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (404, "parent_id")
+
+
 def test_edit_and_regenerate_make_siblings(server: RunningServer) -> None:
     client = server.client()
     conversation = client.conversations.create().id
