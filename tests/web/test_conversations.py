@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,8 @@ def edit_first(page: Page, text: str) -> None:
 
 def items(page: Page, address: str) -> list[dict[str, Any]]:
     conversation = page.url.rsplit("/", 1)[-1]
-    data: list[dict[str, Any]] = httpx.get(f"{address}/v1/conversations/{conversation}/items?order=asc").json()["data"]
+    listed = httpx.get(f"{address}/v1/conversations/{conversation}/items?order=asc&limit=100").json()
+    data: list[dict[str, Any]] = listed["data"]
     return data
 
 
@@ -193,23 +193,54 @@ def test_settings_go_with_the_conversation(page: Page, engine: FakeEngine) -> No
     assert "Answer like a pirate." in engine.submissions[-1].text
 
 
-def test_a_conversation_can_be_saved_and_brought_back(page: Page, engine: FakeEngine, tmp_path: Path) -> None:
+def save_as(page: Page, name: str, path: Path) -> Path:
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name).click()
+    download.value.save_as(path)
+    return path
+
+
+def branches(page: Page, address: str) -> list[tuple[str | None, str, str]]:
+    """(text of the parent, role, text) of all items of the conversation that is open."""
+    found = items(page, address)
+    texts = {item["id"]: item["content"][0]["text"] for item in found}
+    return sorted((texts.get(item["parent_id"], ""), item["role"], texts[item["id"]]) for item in found)
+
+
+def test_what_is_shown_can_be_saved_to_be_read(page: Page, engine: FakeEngine, tmp_path: Path) -> None:
     ask(page, "Remember this")
-    for name, ending in (("Export as Markdown", "md"), ("Export as JSON", "json")):
-        page.get_by_role("button", name="Export").click()
-        with page.expect_download() as download:
-            page.get_by_role("button", name=name).click()
-        download.value.save_as(tmp_path / f"saved.{ending}")
-    assert (tmp_path / "saved.md").read_text() == (
-        "# Remember this\n\n## You\n\nRemember this\n\n## Answer\n\nYou said: Remember this\n"
-    )
-    assert json.loads((tmp_path / "saved.json").read_text())["title"] == "Remember this"
-    before = page.url
-    page.locator("input[type=file]").set_input_files(tmp_path / "saved.json")
-    page.wait_for_url(lambda url: url != before)
-    expect(page.locator(ANSWER)).to_contain_text("You said: Remember this")
+    edit_first(page, "Remember that")
+    wait_for_end(page)
+    saved = save_as(page, "Export as Markdown", tmp_path / "saved.md")
+    assert saved.read_text() == "# Remember this\n\n## You\n\nRemember that\n\n## Answer\n\nYou said: Remember that\n"
+
+
+def test_a_conversation_can_be_saved_and_brought_back_with_all_its_branches(
+    page: Page, engine: FakeEngine, address: str, tmp_path: Path
+) -> None:
+    for number in range(12):
+        engine.enqueue(f"Answer {number}")
+        ask(page, f"Question {number}")
+    page.get_by_role("button", name="Answer again").last.click()
+    wait_for_end(page)
+    edit_first(page, "Another beginning")
+    wait_for_end(page)
+    page.locator(QUESTION).first.hover()
+    page.get_by_role("button", name="Previous version").first.click()
+    shown, before = page.locator("article").all_inner_texts(), branches(page, address)
+    saved = save_as(page, "Export as JSON", tmp_path / "saved.json")
+    was_at = page.url
+    page.locator("input[type=file]").set_input_files(saved)
+    page.wait_for_url(lambda url: url != was_at)
+    expect(page.locator(QUESTION)).to_have_count(12)
+    assert branches(page, address) == before
+    assert [text.split("\n")[0] for text in page.locator("article").all_inner_texts()] == [
+        text.split("\n")[0] for text in shown
+    ]
     ask(page, "And now?")
-    assert engine.submissions[-1].text.count("You said: Remember this") == 1
+    assert engine.submissions[-1].text.count("Answer 10") == 1
+    assert "Another beginning" not in engine.submissions[-1].text
 
 
 def test_an_address_of_no_conversation_opens_a_new_one(open_page: OpenPage, engine: FakeEngine) -> None:

@@ -1,6 +1,6 @@
 /** The HTTP side of the protocol. Every failure is an `ApiError`. */
 
-import type { Conversation, ErrorBody, Item, List, Model, WireResponse } from "./types";
+import type { Conversation, ErrorBody, Item, List, Model, Role, WireResponse } from "./types";
 
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -41,9 +41,13 @@ async function readAll<T>(path: string, parameters: Record<string, string>): Pro
   }
 }
 
+export const MAX_NEW_ITEMS = 20;
+
 export const api = {
   /** Trades an API key for a cookie that no script can read. */
-  login: (key: string) => call<unknown>("POST", "/v1/login", { key }),
+  login: (key: string) => call<{ role: Role }>("POST", "/v1/login", { key }),
+
+  logout: () => call<unknown>("DELETE", "/v1/login"),
 
   listModels: () => call<List<Model>>("GET", "/v1/models"),
 
@@ -54,8 +58,7 @@ export const api = {
       `/v1/conversations?${new URLSearchParams({ limit: "50", ...(query ? { query } : {}), ...(after ? { after } : {}) })}`,
     ),
 
-  createConversation: (metadata: Record<string, string>, items: object[] = []) =>
-    call<Conversation>("POST", "/v1/conversations", { metadata, items }),
+  createConversation: (metadata: Record<string, string>) => call<Conversation>("POST", "/v1/conversations", { metadata }),
 
   readConversation: (id: string) => call<Conversation>("GET", `/v1/conversations/${id}`),
 
@@ -66,6 +69,10 @@ export const api = {
 
   /** All items of the tree, oldest first. */
   listItems: (id: string) => readAll<Item>(`/v1/conversations/${id}/items`, { order: "asc" }),
+
+  /** Adds at most `MAX_NEW_ITEMS` messages, each after the one before it, the first after `parentId` or at "root". */
+  addItems: (id: string, items: { role: string; content: string }[], parentId: string) =>
+    call<List<Item>>("POST", `/v1/conversations/${id}/items`, { items, parent_id: parentId }),
 
   deleteItem: (id: string, itemId: string) => call<unknown>("DELETE", `/v1/conversations/${id}/items/${itemId}`),
 

@@ -2,6 +2,9 @@
 
 export type ServiceTier = "priority" | "default" | "flex";
 
+/** What a key allows. */
+export type Role = "user" | "admin";
+
 export interface Usage {
   input_tokens: number;
   output_tokens: number;

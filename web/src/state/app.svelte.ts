@@ -4,12 +4,14 @@ import { t } from "../i18n/messages.svelte";
 import { ApiError, api } from "../protocol/api";
 import type { ConnectionStatus } from "../protocol/connection";
 import { ResponseStreams } from "../protocol/streams";
-import type { Conversation, Model } from "../protocol/types";
+import type { Conversation, Model, Role } from "../protocol/types";
 import { Chat } from "./chat.svelte";
 import { ConversationList } from "./conversations.svelte";
+import { importConversation } from "./import";
 import { fromJson } from "./portable";
 import { forgetRunning, runningResponses } from "./running";
 import { fromMetadata, toMetadata } from "./settings";
+import { forgetPrivate, readStored, writeStored } from "./stored";
 import type { Message } from "./tree";
 
 export type DialogName = "settings" | "shortcuts" | "preferences";
@@ -22,6 +24,8 @@ export class App {
   isEngineRoomOpen = $state(false);
   /** The server wants to know who is asking. */
   needsKey = $state(false);
+  /** What the key allows that this browser signed in with. */
+  role: Role | null = $state(storedRole());
   model: Model | null = $state(null);
   chat: Chat = $state.raw(undefined!);
   dialog: DialogName | null = $state(null);
@@ -69,12 +73,24 @@ export class App {
 
   /** Answers whether the key was taken. */
   async signIn(key: string): Promise<boolean> {
-    const isTaken = await this.attempt(() => api.login(key));
+    const isTaken = await this.attempt(async () => this.#setRole((await api.login(key)).role));
     if (isTaken) {
       this.needsKey = false;
       this.#streams.connect();
     }
     return isTaken;
+  }
+
+  /** Gives the key back, and forgets all that this browser has seen with it. */
+  async signOut(): Promise<void> {
+    if (!(await this.attempt(() => api.logout()))) return;
+    forgetPrivate();
+    location.replace("/");
+  }
+
+  #setRole(role: Role | null): void {
+    this.role = role;
+    writeStored("role", role);
   }
 
   openEngineRoom(): void {
@@ -129,11 +145,10 @@ export class App {
       this.problem = t("chat.importFailed");
       return;
     }
-    const { metadata, messages } = conversation;
-    const items = messages.map((message) => ({ role: message.role, content: message.text }));
     await this.attempt(async () => {
-      const { id } = await api.createConversation(metadata, items);
+      const { id, shownIds } = await importConversation(conversation);
       await Promise.all([this.conversations.refresh(), this.open(id)]);
+      this.chat.show(shownIds);
     });
   }
 
@@ -180,6 +195,7 @@ export class App {
   async #askForKey(): Promise<void> {
     const refusal: unknown = await api.listModels().catch((error: unknown) => error);
     this.needsKey = refusal instanceof ApiError && refusal.status === 401;
+    if (this.needsKey) this.#setRole(null);
   }
 
   /** After the first connection and after each later one: what happened in between? */
@@ -221,4 +237,9 @@ export class App {
     const hash = this.isEngineRoomOpen ? ENGINE_HASH : id === null ? "#/" : `#/c/${id}`;
     if (location.hash !== hash) history.pushState(null, "", hash);
   }
+}
+
+function storedRole(): Role | null {
+  const role = readStored("role");
+  return role === "user" || role === "admin" ? role : null;
 }

@@ -103,6 +103,14 @@ export class Chat {
     choose(this.tree, message);
   }
 
+  /** Shows the messages of these ids in place of their siblings. */
+  show(ids: string[]): void {
+    for (const id of ids) {
+      const message = findById(this.tree, id);
+      if (message) choose(this.tree, message);
+    }
+  }
+
   /** Deletes a message with all that followed it. */
   async remove(message: Message): Promise<void> {
     for (const { key, id } of removeBranch(this.tree, message)) {
