@@ -12,10 +12,26 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from chatsrv.failures import answer_to
 from chatsrv.logprobs import LogprobRenderer
 from chatsrv.seam import OutputStream
+from chatsrv.wire.completion_answers import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    CompletionUsage,
+    PromptTokensDetails,
+    TextChoice,
+    TextChunk,
+    TextCompletion,
+    TextLogprobs,
+)
 from chatsrv.wire.items import Logprob
 from engine import FinishReason, Output, Usage
 
@@ -36,54 +52,53 @@ class Shape(ABC):
     """How an endpoint writes its answers."""
 
     prefix: str
-    kind: str
-    chunk_kind: str
+    whole: type[ChatCompletion] | type[TextCompletion]
+    chunk: type[ChatChunk] | type[TextChunk]
 
     @abstractmethod
-    def choice(self, choice: Choice) -> dict[str, Any]:
+    def choice(self, choice: Choice) -> ChatChoice | TextChoice:
         """A whole choice."""
 
     @abstractmethod
-    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
+    def delta(self, choice: Choice, is_first: bool) -> ChatChunkChoice | TextChoice:
         """What is new in a choice."""
 
 
 class ChatShape(Shape):
-    prefix, kind, chunk_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+    prefix, whole, chunk = "chatcmpl-", ChatCompletion, ChatChunk
 
-    def choice(self, choice: Choice) -> dict[str, Any]:
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
-        return {**_common(choice), "message": message, "logprobs": self._logprobs(choice)}
+    def choice(self, choice: Choice) -> ChatChoice:
+        return ChatChoice(**_common(choice), message=ChatMessage(content=choice.text), logprobs=self._logprobs(choice))
 
-    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
-        delta: dict[str, Any] = {"role": "assistant"} if is_first else {}
-        if choice.text or is_first:
-            delta["content"] = choice.text
-        return {**_common(choice), "delta": delta, "logprobs": self._logprobs(choice)}
+    def delta(self, choice: Choice, is_first: bool) -> ChatChunkChoice:
+        delta = ChatDelta(
+            role="assistant" if is_first else UNSET, content=choice.text if choice.text or is_first else UNSET
+        )
+        return ChatChunkChoice(**_common(choice), delta=delta, logprobs=self._logprobs(choice))
 
-    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
-        return {"content": choice.logprobs, "refusal": None} if choice.has_logprobs else None
+    def _logprobs(self, choice: Choice) -> ChatLogprobs | None:
+        return ChatLogprobs(content=choice.logprobs) if choice.has_logprobs else None
 
 
 class LegacyShape(Shape):
-    prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
+    prefix, whole, chunk = "cmpl-", TextCompletion, TextChunk
 
-    def choice(self, choice: Choice) -> dict[str, Any]:
-        return {**_common(choice), "text": choice.text, "logprobs": self._logprobs(choice)}
+    def choice(self, choice: Choice) -> TextChoice:
+        return TextChoice(**_common(choice), text=choice.text, logprobs=self._logprobs(choice))
 
-    def delta(self, choice: Choice, is_first: bool) -> dict[str, Any]:
+    def delta(self, choice: Choice, is_first: bool) -> TextChoice:
         return self.choice(choice)
 
-    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
+    def _logprobs(self, choice: Choice) -> TextLogprobs | None:
         if not choice.has_logprobs:
             return None
         tokens = [logprob.token for logprob in choice.logprobs]
-        return {
-            "tokens": tokens,
-            "token_logprobs": [logprob.logprob for logprob in choice.logprobs],
-            "top_logprobs": [{top.token: top.logprob for top in lp.top_logprobs} for lp in choice.logprobs],
-            "text_offset": [sum(map(len, tokens[:position])) for position in range(len(tokens))],
-        }
+        return TextLogprobs(
+            tokens=tokens,
+            token_logprobs=[logprob.logprob for logprob in choice.logprobs],
+            top_logprobs=[{top.token: top.logprob for top in lp.top_logprobs} for lp in choice.logprobs],
+            text_offset=[sum(map(len, tokens[:position])) for position in range(len(tokens))],
+        )
 
 
 class Completion:
@@ -102,13 +117,13 @@ class Completion:
         self._n = n
         self._renderer = LogprobRenderer(vocabulary)
         self._usages: dict[int, Usage] = {}
-        self._envelope = {
+        self._envelope: dict[str, Any] = {
             "id": shape.prefix + secrets.token_urlsafe(18),
             "created": int(time.time()),
             "model": model,
         }
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> ChatCompletion | TextCompletion:
         choices = [Choice(index) for index in range(len(self._streams) * self._n)]
         async with aclosing(self._outputs()) as outputs:
             async for news in outputs:
@@ -117,21 +132,21 @@ class Completion:
                 choice.logprobs += news.logprobs
                 choice.has_logprobs |= news.has_logprobs
                 choice.finish_reason, choice.stop_reason = news.finish_reason, news.stop_reason
-        body = {"object": self._shape.kind, **self._envelope, "choices": list(map(self._shape.choice, choices))}
-        return {**body, "usage": self._usage(), "service_tier": None, "system_fingerprint": None}
+        content: Any = list(map(self._shape.choice, choices))
+        return self._shape.whole(**self._envelope, choices=content, usage=self._usage())
 
     async def chunks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """SSE frames up to ``[DONE]``. What breaks on the way is told in a frame, as the status is long sent."""
         begun: set[int] = set()
-        usage = {"usage": None} if include_usage else {}
+        usage = None if include_usage else UNSET
         try:
             async with aclosing(self._outputs()) as outputs:
                 async for news in outputs:
-                    choices = [self._shape.delta(news, is_first=news.index not in begun)]
+                    choices: Any = [self._shape.delta(news, is_first=news.index not in begun)]
                     begun.add(news.index)
-                    yield self._frame({"choices": choices, **usage})
+                    yield _data(self._shape.chunk(**self._envelope, choices=choices, usage=usage))
             if include_usage:
-                yield self._frame({"choices": [], "usage": self._usage()})
+                yield _data(self._shape.chunk(**self._envelope, choices=[], usage=self._usage()))
         except Exception as error:
             yield _data({"error": answer_to(error).body()})
         yield b"data: [DONE]\n\n"
@@ -179,24 +194,21 @@ class Completion:
             has_logprobs=bool(output.logprobs),
         )
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> CompletionUsage:
         prompt = sum(usage.prompt_tokens for usage in self._usages.values())
         answer = sum(usage.completion_tokens for usage in self._usages.values())
         cached = sum(usage.cached_tokens for usage in self._usages.values())
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": answer,
-            "total_tokens": prompt + answer,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
-
-    def _frame(self, content: dict[str, Any]) -> bytes:
-        return _data({"object": self._shape.chunk_kind, **self._envelope, **content})
+        return CompletionUsage(
+            prompt_tokens=prompt,
+            completion_tokens=answer,
+            total_tokens=prompt + answer,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
+        )
 
 
 def _common(choice: Choice) -> dict[str, Any]:
     return {"index": choice.index, "finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
 
 
-def _data(value: dict[str, Any]) -> bytes:
+def _data(value: object) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"

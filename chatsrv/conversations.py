@@ -14,6 +14,7 @@ from chatsrv.responses import Responses
 from chatsrv.store import Store
 from chatsrv.wire.conversations import Conversation, ConversationList
 from chatsrv.wire.items import InputMessage, ItemList
+from chatsrv.wire.query import ConversationSearch, Page
 
 
 class Conversations:
@@ -55,11 +56,13 @@ class Conversations:
         await self._responses.end_session(tag)
         await self._store.delete_session(tag, session)
 
-    async def list(
-        self, caller: Caller, *, limit: int, after: str | None, newest_first: bool, query: str
-    ) -> ConversationList:
+    async def list(self, caller: Caller, search: ConversationSearch) -> ConversationList:
         found = await self._store.conversations(
-            caller.owner, limit=limit, after=after, newest_first=newest_first, query=query
+            caller.owner,
+            limit=search.limit,
+            after=search.after,
+            newest_first=search.newest_first,
+            query=search.query,
         )
         data = [on_wire(session) for session in found.conversations]
         return ConversationList(
@@ -82,11 +85,9 @@ class Conversations:
         await self._store.put_conversation(tag, session, items)
         return item_list(items, has_more=False)
 
-    async def items(
-        self, caller: Caller, conversation_id: str, *, limit: int, after: str | None, newest_first: bool
-    ) -> ItemList:
+    async def items(self, caller: Caller, conversation_id: str, wanted: Page) -> ItemList:
         tree = await self._tree(caller, conversation_id)
-        return item_page(tree.items, limit=limit, after=after, newest_first=newest_first)
+        return item_page(tree.items, wanted)
 
     async def item(self, caller: Caller, conversation_id: str, item_id: str) -> ItemRecord:
         tree = await self._tree(caller, conversation_id)
@@ -132,9 +133,9 @@ def on_wire(session: Session) -> Conversation:
     )
 
 
-def item_page(items: Sequence[ItemRecord], *, limit: int, after: str | None, newest_first: bool) -> ItemList:
-    ordered = list(items)[::-1] if newest_first else list(items)
-    chosen, has_more = page(ordered, [item.id for item in ordered], after=after, limit=limit)
+def item_page(items: Sequence[ItemRecord], wanted: Page) -> ItemList:
+    ordered = list(items)[::-1] if wanted.newest_first else list(items)
+    chosen, has_more = page(ordered, [item.id for item in ordered], after=wanted.after, limit=wanted.limit)
     return item_list(chosen, has_more=has_more)
 
 

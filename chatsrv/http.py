@@ -10,15 +10,12 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from chatsrv.errors import InvalidField, TooLarge
+from chatsrv.errors import TooLarge
 from chatsrv.failures import refusal
 from chatsrv.services import services
 from chatsrv.wire import strict
 
 T = TypeVar("T")
-
-MAX_PAGE = 100
-DEFAULT_PAGE = 20
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -43,33 +40,9 @@ async def read_body(request: Request, kind: type[T], default: T | None = None) -
     return strict.decode(bytes(body), kind)
 
 
-def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value <= high:
-        raise InvalidField(name, f"{name}: must be a whole number from {low} to {high}, not {text[:40]!r}")
-    return value
-
-
-def query_choice(request: Request, name: str, default: str, choices: tuple[str, ...]) -> str:
-    value = request.query_params.get(name, default)
-    if value not in choices:
-        raise InvalidField(name, f"{name}: must be one of {', '.join(choices)}, not {value[:40]!r}")
-    return value
-
-
-def page_query(request: Request) -> dict[str, Any]:
-    """``limit``, ``after`` and ``order`` of a list."""
-    return {
-        "limit": query_int(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE),
-        "after": request.query_params.get("after"),
-        "newest_first": query_choice(request, "order", "desc", ("asc", "desc")) == "desc",
-    }
+def read_query(request: Request, kind: type[T]) -> T:
+    """The checked query parameters; of one that is repeated, the last."""
+    return strict.convert(dict(request.query_params), kind, from_text=True)
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:

@@ -7,19 +7,15 @@ from starlette.types import ASGIApp
 
 from chatsrv.auth import caller
 from chatsrv.conversations import Conversations
-from chatsrv.errors import InvalidField
-from chatsrv.http import json_response, page_query, read_body
+from chatsrv.http import json_response, read_body, read_query
 from chatsrv.services import services
 from chatsrv.wire.conversations import CreateConversation, CreateItems, DeletedConversation, UpdateConversation
-
-MAX_QUERY_CHARS = 200
+from chatsrv.wire.query import ConversationSearch, Page
 
 
 async def list_all(request: Request) -> ASGIApp:
-    query = request.query_params.get("query", "")
-    if len(query) > MAX_QUERY_CHARS:
-        raise InvalidField("query", f"query: may have at most {MAX_QUERY_CHARS} characters")
-    return json_response(await _conversations(request).list(caller(request), query=query, **page_query(request)))
+    search = read_query(request, ConversationSearch)
+    return json_response(await _conversations(request).list(caller(request), search))
 
 
 async def create(request: Request) -> ASGIApp:
@@ -43,8 +39,8 @@ async def delete(request: Request) -> ASGIApp:
 
 
 async def list_items(request: Request) -> ASGIApp:
-    page = page_query(request)
-    return json_response(await _conversations(request).items(caller(request), _id(request), **page))
+    page = read_query(request, Page)
+    return json_response(await _conversations(request).items(caller(request), _id(request), page))
 
 
 async def create_items(request: Request) -> ASGIApp:

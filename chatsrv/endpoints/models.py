@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
@@ -13,20 +10,11 @@ from chatsrv.http import json_response, read_body
 from chatsrv.seam import EngineSeam
 from chatsrv.services import services
 from chatsrv.turns import check_model
-
-
-class Tokenize(Struct, kw_only=True, forbid_unknown_fields=True):
-    prompt: str
-    model: str | None = None
-
-
-class Detokenize(Struct, kw_only=True, forbid_unknown_fields=True):
-    tokens: list[int]
-    model: str | None = None
+from chatsrv.wire.models import Detokenize, Detokenized, Model, ModelList, Tokenize, Tokens
 
 
 async def list_all(request: Request) -> ASGIApp:
-    return json_response({"object": "list", "data": [_model(services(request).engine)]})
+    return json_response(ModelList(data=[_model(services(request).engine)]))
 
 
 async def retrieve(request: Request) -> ASGIApp:
@@ -40,7 +28,7 @@ async def tokenize(request: Request) -> ASGIApp:
     engine = services(request).engine
     check_model(body.model, engine.model.name)
     tokens = await engine.encode(body.prompt)
-    return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": engine.model.max_model_len})
+    return json_response(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.model.max_model_len))
 
 
 async def detokenize(request: Request) -> ASGIApp:
@@ -51,16 +39,9 @@ async def detokenize(request: Request) -> ASGIApp:
         if not 0 <= token_id < engine.model.vocab_size:
             limit = engine.model.vocab_size - 1
             raise InvalidField("tokens", f"tokens: ids go from 0 to {limit}, and {token_id} is not one")
-    return json_response({"prompt": await engine.decode(body.tokens)})
+    return json_response(Detokenized(prompt=await engine.decode(body.tokens)))
 
 
-def _model(engine: EngineSeam) -> dict[str, Any]:
+def _model(engine: EngineSeam) -> Model:
     model = engine.model
-    return {
-        "id": model.name,
-        "object": "model",
-        "created": 0,
-        "owned_by": "chatsrv",
-        "max_model_len": model.max_model_len,
-        "architecture": model.architecture,
-    }
+    return Model(id=model.name, max_model_len=model.max_model_len, architecture=model.architecture)

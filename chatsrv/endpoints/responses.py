@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 from chatsrv.auth import caller
 from chatsrv.conversations import item_page
 from chatsrv.generation import Generation
-from chatsrv.http import json_response, page_query, query_choice, query_int, read_body, unless_disconnected
+from chatsrv.http import json_response, read_body, read_query, unless_disconnected
 from chatsrv.ids import tag_of
 from chatsrv.responses import Responses, snapshot
 from chatsrv.services import services
@@ -20,6 +20,7 @@ from chatsrv.sse import EventStream, response_frames
 from chatsrv.websocket import Connection
 from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.events import Entry
+from chatsrv.wire.query import Page, Retrieve
 from chatsrv.wire.response import DeletedResponse
 
 
@@ -42,10 +43,10 @@ async def create(request: Request) -> ASGIApp:
 async def retrieve(request: Request) -> ASGIApp:
     responses = services(request).responses
     response_id = request.path_params["response_id"]
-    if query_choice(request, "stream", "false", ("true", "false")) == "false":
+    query = read_query(request, Retrieve)
+    if not query.stream:
         return json_response(await responses.retrieve(caller(request), response_id))
-    starting_after = query_int(request, "starting_after", -1, -1, 2**53)
-    batches = await _begun(responses.follow(caller(request), response_id, starting_after))
+    batches = await _begun(responses.follow(caller(request), response_id, query.starting_after))
     return EventStream(response_frames(batches))
 
 
@@ -60,12 +61,12 @@ async def delete(request: Request) -> ASGIApp:
 
 
 async def input_items(request: Request) -> ASGIApp:
-    page = page_query(request)
+    page = read_query(request, Page)
     store = services(request).store
     record = await store.response(caller(request).owner, request.path_params["response_id"])
     tree = await store.tree(tag_of(record.response.id))
     items = [tree[item_id] for item_id in record.input_item_ids if item_id in tree]
-    return json_response(item_page(items, **page))
+    return json_response(item_page(items, page))
 
 
 async def _to_its_end(responses: Responses, generation: Generation) -> None:

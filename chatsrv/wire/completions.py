@@ -9,16 +9,21 @@ from msgspec import Meta, Struct
 
 from chatsrv.errors import InvalidField, InvalidJson, UnsupportedField
 from chatsrv.wire import strict
-from chatsrv.wire.create import MAX_INPUT_ITEMS, TIERS, PositiveInt, Sampling, check_supported
+from chatsrv.wire.create import MAX_INPUT_ITEMS, TIERS, PositiveInt, Sampling
+from chatsrv.wire.fields import Ignored, NoToolChoice, NoTools, Unsupported, check_supported, only
 from chatsrv.wire.items import MAX_PARTS
 from chatsrv.wire.response import Tier
 
 MAX_PROMPTS = 64
 
+_TOKENS = {"type": "array", "minItems": 1, "items": {"type": "integer"}}
+_PROMPTS = {"type": "array", "minItems": 1, "maxItems": MAX_PROMPTS, "items": {"anyOf": [{"type": "string"}, _TOKENS]}}
+Prompt = Annotated[str | list[Any], Meta(extra_json_schema={"anyOf": [{"type": "string"}, _TOKENS, _PROMPTS]})]
+
 
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     include_usage: bool | None = None
-    include_obfuscation: object = None
+    include_obfuscation: Ignored = None
 
 
 class TextPart(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -47,10 +52,10 @@ class ChatRequestMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
-    annotations: object = None
+    annotations: Ignored = None
     audio: None = None
     function_call: None = None
-    reasoning_content: object = None
+    reasoning_content: Ignored = None
 
     def text(self, index: int) -> str:
         """The message as plain text; calls as the JSON that models write them in."""
@@ -75,8 +80,8 @@ class _Completion(Sampling, kw_only=True, forbid_unknown_fields=True):
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     priority: int | None = None
-    service_tier: str | None = None
-    user: object = None
+    service_tier: Annotated[str | None, only(*TIERS)] = None
+    user: Ignored = None
 
     @property
     def tier(self) -> Tier:
@@ -92,40 +97,36 @@ class _Completion(Sampling, kw_only=True, forbid_unknown_fields=True):
         return self.stream_options is not None and self.stream_options.include_usage is True
 
 
-# Fields of the standard that would change the answer if we honoured them, which we cannot.
-_UNSUPPORTED = ("audio", "functions", "function_call", "moderation", "prediction", "web_search_options")
-
-
 class ChatRequest(_Completion, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[ChatRequestMessage], Meta(min_length=1, max_length=MAX_INPUT_ITEMS)]
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
-    audio: object = None
-    functions: object = None
-    function_call: object = None
-    modalities: list[str] | None = None
-    moderation: object = None
-    prediction: object = None
-    response_format: object = None
-    store: bool | None = None
-    tools: list[object] | None = None
-    tool_choice: object = None
-    web_search_options: object = None
+    audio: Unsupported = None
+    functions: Unsupported = None
+    function_call: Unsupported = None
+    modalities: Annotated[Any, only(None, ["text"])] = None
+    moderation: Unsupported = None
+    prediction: Unsupported = None
+    response_format: Annotated[Any, only(None, {"type": "text"})] = None
+    store: Annotated[bool | None, only(None, False)] = None
+    tools: NoTools | None = None
+    tool_choice: NoToolChoice = None
+    web_search_options: Unsupported = None
 
-    metadata: object = None
-    parallel_tool_calls: object = None
-    prompt_cache_key: object = None
-    prompt_cache_options: object = None
-    prompt_cache_retention: object = None
-    reasoning_effort: object = None
-    safety_identifier: object = None
-    verbosity: object = None
+    metadata: Ignored = None
+    parallel_tool_calls: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_options: Ignored = None
+    prompt_cache_retention: Ignored = None
+    reasoning_effort: Ignored = None
+    safety_identifier: Ignored = None
+    verbosity: Ignored = None
 
     def check(self) -> None:
         """Refuse what the types alone cannot."""
-        check_supported(self, _UNSUPPORTED)
+        check_supported(self)
         if self.response_format not in (None, {"type": "text"}):
             raise UnsupportedField("response_format", 'response_format: only {"type": "text"} is supported')
         if self.modalities not in (None, ["text"]):
@@ -141,10 +142,10 @@ class ChatRequest(_Completion, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletionRequest(_Completion, kw_only=True, forbid_unknown_fields=True):
-    prompt: str | list[Any]
+    prompt: Prompt
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
+    echo: Annotated[bool | None, only(None, False)] = None
+    suffix: Annotated[str | None, only(None, "")] = None
 
     def check(self) -> None:
         """Refuse what the types alone cannot."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from chatsrv.errors import InvalidField, UnsupportedField
 from chatsrv.ids import Kind, has_form
+from chatsrv.wire.fields import Ignored, NoToolChoice, NoTools, Unsupported, check_supported, only
 from chatsrv.wire.items import InputMessage
 from chatsrv.wire.response import ConversationRef, Tier, Truncation
 
@@ -30,15 +30,16 @@ TIERS: dict[str | None, Tier] = {
     "priority": "priority",
 }
 
-# Fields of the standard that would change the answer if we honoured them, which we cannot.
-_UNSUPPORTED = (
-    "access_programs",
-    "background_options",
-    "context_management",
-    "image",
-    "moderation",
-    "prompt",
-)
+PlainText = Annotated[
+    Any,
+    Meta(
+        extra_json_schema={
+            "type": ["object", "null"],
+            "properties": {"format": {"enum": [None, {"type": "text"}]}, "verbosity": {}},
+            "additionalProperties": False,
+        }
+    ),
+]
 
 
 class Sampling(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +61,7 @@ class Sampling(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/responses``. Fields of type ``object`` are looked at by hand, or not at all."""
+    """What ``POST /v1/responses`` is asked. Fields of any type are looked at by hand."""
 
     model: str | None = None
     input: Input | None = None
@@ -70,7 +71,7 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
     parent_id: str | None = None
     max_output_tokens: PositiveInt | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    service_tier: str | None = None
+    service_tier: Annotated[str | None, only(*TIERS)] = None
     truncation: Truncation | None = None
     generate: bool | None = None
     store: bool | None = None
@@ -79,25 +80,25 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
     metadata: Metadata | None = None
     include: list[str] | None = None
 
-    tools: list[object] | None = None
-    tool_choice: object = None
-    text: object = None
-    access_programs: object = None
-    background_options: object = None
-    context_management: object = None
-    image: object = None
-    moderation: object = None
-    prompt: object = None
+    tools: NoTools | None = None
+    tool_choice: NoToolChoice = None
+    text: PlainText = None
+    access_programs: Unsupported = None
+    background_options: Unsupported = None
+    context_management: Unsupported = None
+    image: Unsupported = None
+    moderation: Unsupported = None
+    prompt: Unsupported = None
 
-    max_tool_calls: object = None
-    parallel_tool_calls: object = None
-    prompt_cache_key: object = None
-    prompt_cache_options: object = None
-    prompt_cache_retention: object = None
-    reasoning: object = None
-    safety_identifier: object = None
-    stream_options: object = None
-    user: object = None
+    max_tool_calls: Ignored = None
+    parallel_tool_calls: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_options: Ignored = None
+    prompt_cache_retention: Ignored = None
+    reasoning: Ignored = None
+    safety_identifier: Ignored = None
+    stream_options: Ignored = None
+    user: Ignored = None
 
     @property
     def conversation_id(self) -> str | None:
@@ -118,7 +119,9 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Refuse what the types alone cannot."""
-        self._check_supported()
+        check_supported(self)
+        if not _is_plain_text(self.text):
+            raise UnsupportedField("text.format", 'text.format: only {"type": "text"} is supported')
         self._check_ids()
         if self.service_tier not in TIERS:
             names = ", ".join(name for name in TIERS if name)
@@ -129,11 +132,6 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
             raise InvalidField("background", "background: needs a stored response; store is false")
         if self.conversation_id and not self.stored:
             raise InvalidField("store", "store: a response of a conversation is stored; store cannot be false")
-
-    def _check_supported(self) -> None:
-        check_supported(self, _UNSUPPORTED)
-        if not _is_plain_text(self.text):
-            raise UnsupportedField("text.format", 'text.format: only {"type": "text"} is supported')
 
     def _check_ids(self) -> None:
         _check_id("previous_response_id", self.previous_response_id, "resp", "previous_response_not_found")
@@ -151,17 +149,6 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
 def _check_id(param: str, value: str | None, kind: Kind, code: str) -> None:
     if value is not None and not has_form(value, kind):
         raise InvalidField(param, f"{param}: no such {kind}_… identifier", code=code)
-
-
-def check_supported(request: Any, names: Iterable[str]) -> None:
-    """Refuse the fields called ``names`` if they are set, and any use of tools."""
-    for name in names:
-        if getattr(request, name) is not None:
-            raise UnsupportedField(name, f"{name}: not supported by this server")
-    if request.tools:
-        raise UnsupportedField("tools", "tools: not supported by this server; only an empty list is accepted")
-    if request.tool_choice not in (None, "none", "auto"):
-        raise UnsupportedField("tool_choice", 'tool_choice: only "none" and "auto" are supported')
 
 
 def _is_plain_text(text: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -109,7 +109,7 @@ class SteerError(Struct, kw_only=True):
 
 class UncommittedSteer(Struct, kw_only=True):
     previous_response_id: str
-    input: object
+    input: str | list[dict[str, Any]]
     id: str | UnsetType = UNSET
 
 

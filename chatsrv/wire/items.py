@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+
+from chatsrv.wire.fields import Ignored
 
 Role = Literal["user", "assistant", "system", "developer"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -32,9 +34,9 @@ class InputPart(Struct, kw_only=True, forbid_unknown_fields=True):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    annotations: object = None
-    logprobs: object = None
-    prompt_cache_breakpoint: object = None
+    annotations: Ignored = None
+    logprobs: Ignored = None
+    prompt_cache_breakpoint: Ignored = None
 
 
 class InputMessage(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -43,12 +45,12 @@ class InputMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     role: Role
     content: str | Annotated[list[InputPart], Meta(max_length=MAX_PARTS)] | None = None
     type: Literal["message"] | None = None
-    id: object = None
-    status: object = None
-    phase: object = None
-    created_at: object = None
-    parent_id: object = None
-    response_id: object = None
+    id: Ignored = None
+    status: Ignored = None
+    phase: Ignored = None
+    created_at: Ignored = None
+    parent_id: Ignored = None
+    response_id: Ignored = None
 
     @property
     def text(self) -> str:
@@ -63,7 +65,7 @@ class InputText(Struct, kw_only=True, tag="input_text"):
 
 class OutputText(Struct, kw_only=True, tag="output_text"):
     text: str
-    annotations: list[object] = []
+    annotations: list[Any] = []
     logprobs: list[Logprob] = []
 
 

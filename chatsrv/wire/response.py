@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -77,7 +77,7 @@ class Response(Struct, kw_only=True, tag_field="object", tag="response"):
     temperature: float = 1.0
     text: TextConfig = field(default_factory=TextConfig)
     tool_choice: str = "auto"
-    tools: list[object] = []
+    tools: list[Any] = []
     top_logprobs: int | None = None
     top_p: float = 1.0
     truncation: Truncation = "disabled"

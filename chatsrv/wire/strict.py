@@ -51,10 +51,14 @@ def parse(data: str | bytes) -> object:
     return value
 
 
-def convert(value: object, kind: type[T]) -> T:
-    """Check a parsed message against a type of the protocol."""
+def convert(value: object, kind: type[T], *, from_text: bool = False) -> T:
+    """Check a parsed message against a type of the protocol.
+
+    Args:
+        from_text: all values are text, as in a query, and numbers are read from it.
+    """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
         raise _explain(str(error)) from None
 
