@@ -148,7 +148,7 @@ class Completion:
             if include_usage:
                 yield _data(self._shape.chunk(**self._envelope, choices=[], usage=self._usage()))
         except Exception as error:
-            yield _data({"error": answer_to(error).body()})
+            yield _data(answer_to(error).answer())
         yield b"data: [DONE]\n\n"
 
     async def aclose(self) -> None:

@@ -20,6 +20,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from msgspec import UNSET, Struct, UnsetType
+
+
+class ErrorBody(Struct, kw_only=True):
+    """What every error tells, over HTTP and in ``error`` events. ``param`` names the field at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorAnswer(Struct, kw_only=True):
+    """``response`` comes with ``not_resumable``: the final state of the response whose events are gone."""
+
+    error: ErrorBody
+    response: Any | UnsetType = UNSET
+
+
+class ErrorEvent(ErrorAnswer, kw_only=True, tag_field="type", tag="error"):
+    """A request of a WebSocket is refused. ``stream_id`` is the request's, where it had one."""
+
+    status: int
+    stream_id: str | UnsetType = UNSET
+
 
 class ApiError(Exception):
     """An answer to the client. Raised as such it is our fault: 500, and the text says nothing of the inside.
@@ -28,7 +53,7 @@ class ApiError(Exception):
         code: machine-readable reason.
         param: the field at fault, as the client spelled it.
         headers: for HTTP answers.
-        details: what else the answer holds beside the error.
+        response: told beside the error.
     """
 
     status: ClassVar[int] = 500
@@ -42,22 +67,25 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
-        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code or self.default_code
         self.headers = dict(headers or {})
-        self.details = dict(details or {})
+        self.response: Any = UNSET
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorBody:
         """The error object, alike in HTTP bodies and in ``error`` events."""
-        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return ErrorBody(message=self.message, type=self.type, param=self.param, code=self.code)
 
-    def event(self) -> dict[str, Any]:
+    def answer(self) -> ErrorAnswer:
+        """The body of the HTTP answer."""
+        return ErrorAnswer(error=self.body(), response=self.response)
+
+    def event(self) -> ErrorEvent:
         """The ``error`` event of the WebSocket protocol."""
-        return {"type": "error", "status": self.status, "error": self.body(), **self.details}
+        return ErrorEvent(status=self.status, error=self.body(), response=self.response)
 
 
 class _Refused(ApiError):
@@ -86,6 +114,10 @@ class UnsupportedField(InvalidField):
 
 class NotResumable(_Refused):
     default_code = "not_resumable"
+
+    def __init__(self, message: str, *, response: Any) -> None:
+        super().__init__(message)
+        self.response = response
 
 
 class NotFound(_Refused):

@@ -29,8 +29,7 @@ def _http(error: HTTPException) -> ApiError:
 def refusal(error: Exception) -> Response:
     """The HTTP answer to an exception; also to the request of a WebSocket that is not accepted."""
     answer = answer_to(error)
-    body = msgspec.json.encode({"error": answer.body(), **answer.details})
-    return Response(body, answer.status, answer.headers, "application/json")
+    return Response(msgspec.json.encode(answer.answer()), answer.status, answer.headers, "application/json")
 
 
 _TABLE: dict[type[Exception], Callable[[Any], ApiError]] = {

@@ -146,7 +146,7 @@ class Responses:
         if last is None or last.sequence_number > position:
             raise NotResumable(
                 "the events of this response are no longer kept; its final state is in GET /v1/responses/{id}",
-                details={"response": response},
+                response=response,
             )
 
     # -- ending -------------------------------------------------------------------------------------------------------

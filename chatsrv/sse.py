@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from chatsrv.failures import answer_to
-from chatsrv.wire.events import Entry
+from chatsrv.wire.events import Entry, StreamError
 
 KEEP_ALIVE_S = 15.0
 SEND_TIMEOUT_S = 30.0
@@ -69,12 +69,16 @@ def frame(kind: str, data: bytes) -> bytes:
 
 async def response_frames(batches: AsyncGenerator[list[Entry], None]) -> AsyncGenerator[bytes, None]:
     """Events of a response as SSE frames, a batch at a time. What breaks on the way is told as an ``error`` event."""
+    last = -1
     try:
         async with aclosing(batches):
             async for batch in batches:
+                last = batch[-1].sequence_number
                 yield b"".join(frame(entry.type, entry.data) for entry in batch)
     except Exception as error:
-        yield frame("error", msgspec.json.encode({**answer_to(error).body(), "type": "error"}))
+        body = answer_to(error).body()
+        told = StreamError(code=body.code, message=body.message, param=body.param, sequence_number=last)
+        yield frame("error", msgspec.json.encode(told))
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -83,7 +83,7 @@ class _Whole(_Answer, kw_only=True):
 class _Chunk(_Answer, kw_only=True):
     """``usage`` only where it was asked for: null, but in the last chunk, which has no choices."""
 
-    usage: CompletionUsage | None | UnsetType = UNSET
+    usage: CompletionUsage | UnsetType | None = UNSET
 
 
 class ChatCompletion(_Whole, kw_only=True, tag="chat.completion"):

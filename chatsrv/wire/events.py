@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from chatsrv.errors import ErrorEvent
 from chatsrv.wire.items import Logprob, OutputMessage, OutputText
 from chatsrv.wire.response import Response, Status
 
 
 class Event(Struct, kw_only=True, tag_field="type"):
-    """``sequence_number`` is set when the event enters its response's log."""
+    """``sequence_number`` is set when the event enters its response's log, ``stream_id`` on the way into a socket."""
 
     sequence_number: int = -1
+    stream_id: str | UnsetType = UNSET
 
 
 class _OfResponse(Event, kw_only=True):
@@ -117,6 +119,38 @@ class SteerFailed(Event, kw_only=True, tag="response.steer.failed"):
     error: SteerError
     steer: UncommittedSteer
 
+
+class StreamError(Struct, kw_only=True, tag_field="type", tag="error"):
+    """What broke an SSE stream, whose status is long sent; ``sequence_number`` is that of the last event before."""
+
+    code: str
+    message: str
+    param: str | None
+    sequence_number: int
+
+
+ResponseEvent = (
+    Created
+    | Queued
+    | InProgress
+    | ItemAdded
+    | PartAdded
+    | TextDelta
+    | TextDone
+    | PartDone
+    | ItemDone
+    | SteerAccepted
+    | Preempted
+    | Resumed
+    | Completed
+    | Incomplete
+    | Failed
+    | Cancelled
+)
+"""All that can stand in a response's log."""
+
+StreamedEvent = ResponseEvent | StreamError
+ServerEvent = ResponseEvent | SteerFailed | ErrorEvent
 
 _TERMINAL: dict[Status, type[_OfResponse]] = {
     "completed": Completed,

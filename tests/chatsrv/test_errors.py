@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from chatsrv import errors
-from chatsrv.errors import ApiError, Busy, InvalidField
+from chatsrv.errors import ApiError, ErrorBody, InvalidField, NotResumable
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
 KINDS = [
@@ -20,21 +21,21 @@ KINDS = [
 
 def test_the_event_carries_the_body_of_the_http_answer() -> None:
     error = InvalidField("top_p", "top_p: must be above 0")
-    assert error.event() == {"type": "error", "status": 400, "error": error.body()}
-    assert error.body() == {
-        "message": "top_p: must be above 0",
-        "type": "invalid_request_error",
-        "param": "top_p",
-        "code": "invalid_value",
-    }
+    told = msgspec.json.decode(msgspec.json.encode(error.event()))
+    assert (told["type"], told["status"]) == ("error", 400)
+    assert told["error"] == msgspec.json.decode(msgspec.json.encode(error.answer()))["error"]
+    assert error.body() == ErrorBody(
+        message="top_p: must be above 0", type="invalid_request_error", param="top_p", code="invalid_value"
+    )
 
 
-def test_details_stand_beside_the_error() -> None:
-    assert Busy("later", details={"stream_id": "a"}).event()["stream_id"] == "a"
+def test_the_response_whose_events_are_gone_stands_beside_the_error() -> None:
+    error = NotResumable("gone", response={"id": "resp_x"})
+    assert error.event().response == error.answer().response == {"id": "resp_x"}
 
 
 def test_an_error_without_a_text_says_nothing_of_the_inside() -> None:
-    assert ApiError().body()["message"] == "the server failed to handle this request"
+    assert ApiError().body().message == "the server failed to handle this request"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -7,7 +7,7 @@ import logging
 import pytest
 from starlette.exceptions import HTTPException
 
-from chatsrv.errors import ApiError, InvalidField
+from chatsrv.errors import ApiError, ErrorBody, InvalidField
 from chatsrv.failures import answer_to
 from engine import EngineStopped, InvalidRequest, QueueFull, RequestFailed
 
@@ -31,12 +31,9 @@ def test_each_kind_has_its_status_and_code(error: Exception, status: int, code: 
 
 
 def test_the_field_at_fault_is_named() -> None:
-    assert answer_to(InvalidRequest("top_p", "top_p must be above 0")).body() == {
-        "message": "top_p must be above 0",
-        "type": "invalid_request_error",
-        "param": "top_p",
-        "code": "invalid_value",
-    }
+    assert answer_to(InvalidRequest("top_p", "top_p must be above 0")).body() == ErrorBody(
+        message="top_p must be above 0", type="invalid_request_error", param="top_p", code="invalid_value"
+    )
 
 
 @pytest.mark.parametrize(("wait_s", "header"), [(0.1, "1"), (1.0, "1"), (1.2, "2")])

@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from chatsrv import http
 from chatsrv.errors import InvalidField, InvalidJson, TooLarge
-from chatsrv.http import error_response, page_query, query_choice, query_int, read_body, unless_disconnected
+from chatsrv.http import error_response, read_body, read_query, unless_disconnected
+from chatsrv.wire.query import Page
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,27 +56,24 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_has_all_come() -> No
         await read_body(_request(body=(b"x" * 15, b"x" * 15)), Body)
 
 
-@pytest.mark.parametrize(("query", "value"), [("", 20), ("limit=1", 1), ("limit=100", 100)])
-def test_numbers_in_the_query(query: str, value: int) -> None:
-    assert query_int(_request(query), "limit", 20, 1, 100) == value
+def test_the_query_is_read_into_its_type_and_other_parameters_are_left_alone() -> None:
+    assert read_query(_request(), Page) == Page(limit=20, after=None, order="desc")
+    assert read_query(_request("limit=100&after=x&order=asc&include=y"), Page) == Page(
+        limit=100, after="x", order="asc"
+    )
 
 
 @pytest.mark.parametrize("text", ["0", "101", "-1", "1.5", "x", "", "9" * 5000])
-def test_a_bad_number_names_its_limits(text: str) -> None:
-    with pytest.raises(InvalidField, match="limit: must be a whole number from 1 to 100") as caught:
-        query_int(_request(f"limit={text}"), "limit", 20, 1, 100)
+def test_a_bad_number_in_the_query_is_named(text: str) -> None:
+    with pytest.raises(InvalidField, match=r"^limit: ") as caught:
+        read_query(_request(f"limit={text}"), Page)
+    assert caught.value.param == "limit"
     assert len(caught.value.message) < 120
 
 
 def test_choices_in_the_query() -> None:
-    assert query_choice(_request(), "order", "desc", ("asc", "desc")) == "desc"
-    with pytest.raises(InvalidField, match="order: must be one of asc, desc"):
-        query_choice(_request("order=up"), "order", "desc", ("asc", "desc"))
-
-
-def test_pages_are_newest_first_by_default() -> None:
-    assert page_query(_request()) == {"limit": 20, "after": None, "newest_first": True}
-    assert page_query(_request("limit=5&after=x&order=asc")) == {"limit": 5, "after": "x", "newest_first": False}
+    with pytest.raises(InvalidField, match=r"^order: "):
+        read_query(_request("order=up"), Page)
 
 
 async def test_an_error_is_answered_as_json() -> None:

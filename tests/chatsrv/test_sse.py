@@ -127,7 +127,8 @@ async def test_a_batch_of_events_is_sent_as_one_chunk() -> None:
 
 
 async def test_what_breaks_on_the_way_is_told_as_the_last_event() -> None:
-    _, last = await _frames([Entry(0, "a", b"1")], NotResumable("the events are gone"))
+    _, last = await _frames([Entry(0, "a", b"1")], NotResumable("the events are gone", response=None))
     assert last.startswith(b"event: error\ndata: ")
     error = msgspec.json.decode(last.removeprefix(b"event: error\ndata: "))
     assert (error["type"], error["code"], error["message"]) == ("error", "not_resumable", "the events are gone")
+    assert error["sequence_number"] == 0
