@@ -75,7 +75,7 @@ class BlockManager:
             num_new = num_new_tokens.get(sequence.index, 0)
             if num_new == 0:
                 continue
-            num_needed += self.num_blocks_for(sequence.num_computed_tokens + num_new) - len(sequence.block_table)
+            num_needed += self.num_blocks_beyond_table(sequence, num_new)
             if sequence.num_computed_tokens % self.block_size:
                 block = sequence.block_table[-1]
                 writers[block] = writers.get(block, 0) + 1
@@ -193,8 +193,13 @@ class BlockManager:
             self.transfers.copies.append(BlockMove(table[-1], target))
             self.device.release(table[-1])  # a sibling that is not preempted within this step still holds it
             table[-1] = target
-        for _ in range(self.num_blocks_for(sequence.num_computed_tokens + num_new_tokens) - len(table)):
-            table.append(self.device.take())
+        self.extend(sequence, self.num_blocks_beyond_table(sequence, num_new_tokens))
+
+    def num_blocks_beyond_table(self, sequence: Sequence, num_new_tokens: int) -> int:
+        return self.num_blocks_for(sequence.num_computed_tokens + num_new_tokens) - len(sequence.block_table)
+
+    def extend(self, sequence: Sequence, num_blocks: int) -> None:
+        sequence.block_table.extend(self.device.take() for _ in range(num_blocks))
 
     def cache_filled_blocks(self, request: Request, sequence: Sequence, num_computed: int) -> None:
         """Make blocks findable that the coming step fills up to ``num_computed`` tokens.
@@ -365,7 +370,8 @@ class BlockManager:
 
     def take_transfers(self) -> BlockTransfers:
         transfers, self.transfers = self.transfers, BlockTransfers()
-        transfers.swap_outs = _latest_to_each_target(transfers.swap_outs)
+        # A block demoted to the CPU pool may be evicted there by a later move of the same step: only that one counts.
+        transfers.swap_outs = list({move.target: move for move in transfers.swap_outs}.values())
         return transfers
 
     def end_step(self) -> None:
@@ -390,8 +396,3 @@ class BlockManager:
         for sequence in sequences:
             num_slots = len(sequence.block_table) * self.block_size
             assert num_slots - sequence.num_computed_tokens < self.block_size or sequence.swap_table, "slots wasted"
-
-
-def _latest_to_each_target(moves: list[BlockMove]) -> list[BlockMove]:
-    """A block demoted to the CPU pool may be evicted there by a later move of the same step: only that one counts."""
-    return list({move.target: move for move in moves}.values())

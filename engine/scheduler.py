@@ -20,7 +20,7 @@ from engine.errors import QueueFull, RequestFailed
 from engine.plan import Drawn, PlannedRow, StepResult, has_failed
 from engine.preemption import CostModel, choose_displaced
 from engine.request import Request, Sequence, Status
-from engine.step import Share, Step, is_decoding, plan_row
+from engine.step import Share, Step, is_decoding, num_tokens_left, plan_row, share_of_budget
 
 MAX_STALL_S = 0.2
 """While streams are running, a step takes no more prompt tokens than are computed in about this time."""
@@ -97,17 +97,25 @@ class Scheduler:
         ranked running request is preempted, and that is always one not yet visited, or the visited one itself. A
         waiting one is admitted if all it knows fits, if need be in place of running requests of a strictly lower
         class; the first that cannot be admitted ends admission, so nobody overtakes.
+
+        A prompt too long for one step takes at most half of it while others of its class want the rest: their first
+        tokens need not wait for its end.
         """
         self._age(now)
         step = Step(self._prefill_budget())
         is_admitting = True
+        level = 0
         for request in self._in_rank_order():
+            if request.level != level:
+                self._give_rest(step)
+                level = request.level
             if request.status is Status.WAITING:
                 is_admitting = is_admitting and step.prefill_budget > 0 and self._admit(request, step, now)
                 if not is_admitting:
                     continue
             if request.status is Status.RUNNING:
                 self._give_share(request, step, now)
+        self._give_rest(step)
         step.plan.transfers = self._manager.take_transfers()
         return step
 
@@ -132,42 +140,42 @@ class Scheduler:
         is_decode = is_decoding(request)
         if not is_decode and not request.is_forked:
             self._manager.extend_from_cache(request)
-        num_new_tokens = self._share_of_budget(request, step, is_decode)
+        budget = step.prefill_budget
+        is_long = not (is_decode or request.is_forked) and num_tokens_left(request) > step.max_prefill_tokens
+        if is_long:
+            budget = min(budget, max(step.max_prefill_tokens // 2, self._config.block_size))
+        if is_decode:
+            num_new_tokens = {sequence.index: 1 for sequence in request.computing_sequences()}
+        else:
+            num_new_tokens = share_of_budget(request, budget, self._config.block_size)
         if not num_new_tokens or not self._make_room(request, num_new_tokens, step, now):
             return
-        num_tokens = sum(num_new_tokens.values())
-        if is_decode:
-            step.num_decode_tokens += num_tokens
-        else:
-            step.num_prefill_tokens += num_tokens
-            step.prefill_budget -= num_tokens
         sequences = [sequence for sequence in request.computing_sequences() if sequence.index in num_new_tokens]
-        step.shares.append(Share(request, sequences, len(step.plan.rows)))
+        share = Share(request, sequences, len(step.plan.rows))
+        step.shares.append(share)
         for sequence in sequences:
             num_new = num_new_tokens[sequence.index]
             self._manager.grow(sequence, num_new)
-            self._manager.cache_filled_blocks(request, sequence, sequence.num_computed_tokens + num_new)
-            step.plan.rows.append(plan_row(request, sequence, num_new))
+            step.plan.rows.append(self._plan_row(request, sequence, num_new))
+        step.count_tokens(sum(num_new_tokens.values()), is_decode)
+        if is_long:
+            step.held_back.append(share)
 
-    def _share_of_budget(self, request: Request, step: Step, is_decode: bool) -> dict[int, int]:
-        """Tokens to compute by sequence index. A chunk ends at a block's end, so that the block can be shared early."""
-        if is_decode:
-            return {sequence.index: 1 for sequence in request.computing_sequences()}
-        share: dict[int, int] = {}
-        budget = step.prefill_budget
-        sequences = request.computing_sequences()
-        remaining = {s.index: request.num_computable_tokens(s) - s.num_computed_tokens for s in sequences}
-        # Beams draw together or not at all, so none may compute its last token before all can.
-        num_kept_back = int(request.params.use_beam_search and sum(remaining.values()) > budget)
-        for sequence in sequences:
-            num_new = min(remaining[sequence.index] - num_kept_back, budget)
-            if num_new < remaining[sequence.index] - num_kept_back:
-                num_beyond_block = (sequence.num_computed_tokens + num_new) % self._config.block_size
-                num_new -= num_beyond_block if num_beyond_block < num_new else 0
-            if num_new > 0:
-                share[sequence.index] = num_new
-                budget -= num_new
-        return share
+    def _give_rest(self, step: Step) -> None:
+        """What nobody else of the class has wanted goes to the long prompts after all."""
+        for request, (sequence,), row in step.held_back:
+            given = len(step.plan.rows[row].token_ids)
+            num_new = share_of_budget(request, step.prefill_budget + given, self._config.block_size)[sequence.index]
+            num_blocks = self._manager.num_blocks_beyond_table(sequence, num_new)
+            if num_blocks <= self._manager.device.num_available:
+                self._manager.extend(sequence, num_blocks)
+                step.plan.rows[row] = self._plan_row(request, sequence, num_new)
+                step.count_tokens(num_new - given, is_decode=False)
+        step.held_back.clear()
+
+    def _plan_row(self, request: Request, sequence: Sequence, num_new_tokens: int) -> PlannedRow:
+        self._manager.cache_filled_blocks(request, sequence, sequence.num_computed_tokens + num_new_tokens)
+        return plan_row(request, sequence, num_new_tokens)
 
     def apply(self, step: Step, result: StepResult, now: float) -> list[tuple[Request, Output | RequestFailed]]:
         """Take a step's result: count what is computed, append what is drawn, end what is finished.

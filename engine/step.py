@@ -23,16 +23,29 @@ class Step:
     """A plan in the making, then on its way.
 
     Attributes:
-        prefill_budget: tokens that may still be given to prompts.
+        max_prefill_tokens: tokens that prompts may have in all.
+        held_back: shares of long prompts that will grow if nobody else wants the budget.
         notices: what happened to requests in making the plan, to be told at once.
     """
 
-    prefill_budget: int
+    max_prefill_tokens: int
     plan: Plan = field(default_factory=lambda: Plan(BlockTransfers(), []))
     shares: list[Share] = field(default_factory=list)
     notices: list[tuple[Request, Notice]] = field(default_factory=list)
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
+    held_back: list[Share] = field(default_factory=list)
+
+    @property
+    def prefill_budget(self) -> int:
+        """Tokens that may still be given to prompts."""
+        return self.max_prefill_tokens - self.num_prefill_tokens
+
+    def count_tokens(self, num_tokens: int, is_decode: bool) -> None:
+        if is_decode:
+            self.num_decode_tokens += num_tokens
+        else:
+            self.num_prefill_tokens += num_tokens
 
 
 def is_decoding(request: Request) -> bool:
@@ -44,6 +57,28 @@ def is_decoding(request: Request) -> bool:
         if not sequence.output_token_ids or sequence.num_tokens - sequence.num_computed_tokens != 1:
             return False
     return True
+
+
+def num_tokens_left(request: Request) -> int:
+    """Tokens known and not yet computed, of all sequences that compute."""
+    return sum(request.num_computable_tokens(s) - s.num_computed_tokens for s in request.computing_sequences())
+
+
+def share_of_budget(request: Request, budget: int, block_size: int) -> dict[int, int]:
+    """Tokens to compute by sequence index. A chunk ends at a block's end, so that the block can be shared early."""
+    share: dict[int, int] = {}
+    # Beams draw together or not at all, so none may compute its last token before all can.
+    num_kept_back = int(request.params.use_beam_search and num_tokens_left(request) > budget)
+    for sequence in request.computing_sequences():
+        num_left = request.num_computable_tokens(sequence) - sequence.num_computed_tokens - num_kept_back
+        num_new = min(num_left, budget)
+        if num_new < num_left:
+            num_beyond_block = (sequence.num_computed_tokens + num_new) % block_size
+            num_new -= num_beyond_block if num_beyond_block < num_new else 0
+        if num_new > 0:
+            share[sequence.index] = num_new
+            budget -= num_new
+    return share
 
 
 def plan_row(request: Request, sequence: Sequence, num_new: int) -> PlannedRow:
