@@ -1,10 +1,10 @@
-"""Chat load on a running server: N sessions at once, each of T turns, each turn sent when the last one has ended.
+"""Chat load on a server of its own: speed as its clients see it, and what serving costs beside the model.
 
-    python -m bench.serve --base http://127.0.0.1:8000/v1 --sessions 16 --turns 4 --max-tokens 64 --transport socket
+    python -m bench.serve --sessions 1,8,16,64 --turns 4 --max-tokens 64 [--sse] [--idle 2000]
 
-``sse`` speaks OpenAI chat completions and resends the whole history each turn, as any chat client does, so that any
-server can be measured; ``socket`` speaks the Responses API over one WebSocket per session and names the previous
-response instead. Both send the same words. Prints one JSON line.
+Starts ``chatsrv serve`` with the demo model; flags that are not listed below go there. Prints one JSON line for each
+number of sessions. ``--base http://HOST:PORT/v1`` measures a server that runs already; with ``--sse``, which speaks
+OpenAI chat completions, one of any make.
 """
 
 from __future__ import annotations
@@ -12,227 +12,71 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
-import statistics
-import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
-import httpx
-from websockets.asyncio.client import ClientConnection, connect
+from bench.chat_load import Load, Target, converse_all, open_socket
+from bench.own_server import OwnServer, Spent
 
-VOCABULARY = (
-    "river stone market window garden signal paper engine winter letter bridge copper "
-    "harbor music forest candle valley machine silver thunder"
-)
-WORDS = VOCABULARY.split()
-TIME_LIMIT_S = 600
+SOCKETS_AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What every session does."""
+def costs(before: Spent, after: Spent, line: dict[str, object]) -> dict[str, object]:
+    """What a load cost the server beside the model's work.
 
-    model: str
-    num_turns: int
-    max_tokens: int
-    num_system_words: int
-    num_user_words: int
-    ignore_eos: bool
-    seed: int
-
-    def system(self) -> str:
-        words = " ".join(WORDS[i % len(WORDS)] for i in range(self.num_system_words))
-        return f"You are a helpful assistant. {words}"
-
-    def questions(self, session: int) -> list[str]:
-        draw = random.Random(self.seed * 1000 + session)
-        return [
-            f"Session {session} turn {turn}: write a long story about "
-            + " ".join(draw.choice(WORDS) for _ in range(self.num_user_words))
-            for turn in range(self.num_turns)
-        ]
-
-
-@dataclass(slots=True)
-class Answer:
-    """One turn as its client saw it."""
-
-    started: float = field(default_factory=time.perf_counter)
-    stamps: list[float] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    num_prompt: int = 0
-    num_completion: int = 0
-    num_cached: int = 0
-
-    def take(self, text: str) -> None:
-        if text:
-            self.stamps.append(time.perf_counter())
-            self.texts.append(text)
-
-    @property
-    def ttft_s(self) -> float:
-        return (self.stamps[0] if self.stamps else time.perf_counter()) - self.started
-
-    @property
-    def gaps_s(self) -> list[float]:
-        return [later - earlier for earlier, later in zip(self.stamps, self.stamps[1:], strict=False)]
-
-
-class Session(Protocol):
-    """One conversation with the server."""
-
-    async def ask(self, question: str) -> Answer: ...
-
-
-class SseSession:
-    """Chat completions over SSE: the client keeps the history."""
-
-    def __init__(self, client: httpx.AsyncClient, load: Load) -> None:
-        self._client = client
-        self._load = load
-        self._messages = [{"role": "system", "content": load.system()}]
-
-    async def ask(self, question: str) -> Answer:
-        self._messages.append({"role": "user", "content": question})
-        answer = Answer()
-        async with self._client.stream("POST", "chat/completions", json=self._body()) as reply:
-            if reply.status_code != httpx.codes.OK:
-                raise RuntimeError(f"{reply.status_code} {(await reply.aread())[:300]!r}")
-            async for line in reply.aiter_lines():
-                if line.startswith("data: ") and line != "data: [DONE]":
-                    self._take(json.loads(line[6:]), answer)
-        self._messages.append({"role": "assistant", "content": "".join(answer.texts)})
-        return answer
-
-    def _body(self) -> dict[str, Any]:
-        body = {
-            "model": self._load.model,
-            "messages": self._messages,
-            "max_tokens": self._load.max_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        return {**body, "ignore_eos": True} if self._load.ignore_eos else body
-
-    @staticmethod
-    def _take(chunk: dict[str, Any], answer: Answer) -> None:
-        for choice in chunk.get("choices", []):
-            answer.take(choice.get("delta", {}).get("content") or "")
-        if usage := chunk.get("usage"):
-            answer.num_prompt = usage["prompt_tokens"]
-            answer.num_completion = usage["completion_tokens"]
-            answer.num_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-
-
-class SocketSession:
-    """The Responses API over a WebSocket: the server keeps the history."""
-
-    def __init__(self, socket: ClientConnection, load: Load) -> None:
-        self._socket = socket
-        self._load = load
-        self._previous: str | None = None
-
-    async def ask(self, question: str) -> Answer:
-        answer = Answer()
-        await self._socket.send(json.dumps(self._create(question)))
-        while not self._take(json.loads(await self._socket.recv()), answer):
-            pass
-        return answer
-
-    def _create(self, question: str) -> dict[str, Any]:
-        messages = [{"role": "user", "content": question}]
-        if self._previous is None:
-            messages.insert(0, {"role": "system", "content": self._load.system()})
-        return {
-            "type": "response.create",
-            "input": messages,
-            "previous_response_id": self._previous,
-            "max_output_tokens": self._load.max_tokens,
-            "temperature": 0,
-            "ignore_eos": self._load.ignore_eos,
-        }
-
-    def _take(self, event: dict[str, Any], answer: Answer) -> bool:
-        """Account for one event; whether it was the last of its response."""
-        match event["type"]:
-            case "response.output_text.delta":
-                answer.take(event["delta"])
-            case "response.completed" | "response.incomplete":
-                usage = event["response"]["usage"]
-                answer.num_prompt = usage["input_tokens"]
-                answer.num_completion = usage["output_tokens"]
-                answer.num_cached = usage["input_tokens_details"]["cached_tokens"]
-                self._previous = event["response"]["id"]
-                return True
-            case "error" | "response.failed" | "response.cancelled":
-                raise RuntimeError(json.dumps(event))
-        return False
-
-
-@asynccontextmanager
-async def open_session(arguments: argparse.Namespace, load: Load) -> AsyncIterator[Session]:
-    """A fresh connection of the wanted transport."""
-    headers = {"Authorization": f"Bearer {arguments.key}"} if arguments.key else {}
-    if arguments.transport == "sse":
-        async with httpx.AsyncClient(base_url=arguments.base, headers=headers, timeout=TIME_LIMIT_S) as client:
-            yield SseSession(client, load)
-    else:
-        url = arguments.base.replace("http", "ws", 1) + "/responses"
-        async with connect(url, additional_headers=headers, proxy=None, ping_timeout=None) as socket:
-            yield SocketSession(socket, load)
-
-
-async def converse(number: int, arguments: argparse.Namespace, load: Load) -> list[Answer]:
-    """One session from its first turn to its last."""
-    async with open_session(arguments, load) as session:
-        return [await session.ask(question) for question in load.questions(number)]
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values) or [0.0]
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def report(sessions: Sequence[Sequence[Answer]], wall_s: float) -> dict[str, object]:
-    """The line of figures, with the keys of other chat load generators' lines."""
-    answers = [answer for turns in sessions for answer in turns]
-    completion = sum(answer.num_completion for answer in answers)
-    first = [answer.ttft_s for answer in answers]
-    gaps = [gap for answer in answers for gap in answer.gaps_s]
-    by_turn = [statistics.median(answer.ttft_s for answer in turn) for turn in zip(*sessions, strict=True)]
+    ``loop_share`` is the part of the time that the event loop's thread computed: the engine's scheduling, events,
+    sockets and the store; ``loop_us_per_token`` is the same for each token of output.
+    """
+    num_tokens, wall_s = line["completion"], line["wall_s"]
+    assert isinstance(num_tokens, int)
+    assert isinstance(wall_s, float)
+    loop_s = after.loop_cpu_s - before.loop_cpu_s
+    num_commands = after.num_commands - before.num_commands - 1
     return {
-        "sessions": len(sessions),
-        "turns": len(by_turn),
-        "wall_s": round(wall_s, 2),
-        "out_tok_s": round(completion / wall_s, 1),
-        "completion": completion,
-        "prompt": sum(answer.num_prompt for answer in answers),
-        "cached": sum(answer.num_cached for answer in answers),
-        "ttft_p50": round(percentile(first, 0.5), 3),
-        "ttft_p95": round(percentile(first, 0.95), 3),
-        "ttft_by_turn": [round(ttft_s, 3) for ttft_s in by_turn],
-        "itl_p50_ms": round(percentile(gaps, 0.5) * 1e3, 1),
-        "itl_p99_ms": round(percentile(gaps, 0.99) * 1e3, 1),
+        "redis_commands_per_token": round(num_commands / num_tokens, 3),
+        "loop_share": round(loop_s / wall_s, 4),
+        "loop_us_per_token": round(1e6 * loop_s / num_tokens, 1),
     }
 
 
-async def measure(arguments: argparse.Namespace, load: Load) -> None:
-    start = time.perf_counter()
-    sessions = await asyncio.gather(*(converse(i, arguments, load) for i in range(arguments.sessions)))
-    line = report(sessions, time.perf_counter() - start)
-    print(json.dumps({"transport": arguments.transport, **line}), flush=True)
+async def idle_bytes(server: OwnServer, target: Target, num_sockets: int) -> int:
+    """By how much the server grows when so many clients connect and say nothing."""
+    before = server.resident_bytes()
+    async with AsyncExitStack() as sockets:
+        for start in range(0, num_sockets, SOCKETS_AT_ONCE):
+            count = min(SOCKETS_AT_ONCE, num_sockets - start)
+            await asyncio.gather(*(sockets.enter_async_context(open_socket(target)) for _ in range(count)))
+        return server.resident_bytes() - before
+
+
+async def measure_own(target: Target, load: Load, session_counts: list[int], num_idle: int, options: list[str]) -> None:
+    with OwnServer(options) as server:
+        target = replace(target, base=server.base)
+        await converse_all(1, target, replace(load, num_turns=1, max_tokens=8))  # warms everything up
+        for count in session_counts:
+            before = server.spent()
+            line = await converse_all(count, target, load)
+            print_line(target, {**line, **costs(before, server.spent(), line)})
+        if num_idle:
+            grown = await idle_bytes(server, target, num_idle)
+            print(json.dumps({"idle_sockets": num_idle, "idle_mb": round(grown / 1e6, 1)}), flush=True)
+
+
+async def measure_other(target: Target, load: Load, session_counts: list[int]) -> None:
+    for count in session_counts:
+        print_line(target, await converse_all(count, target, load))
+
+
+def print_line(target: Target, line: dict[str, object]) -> None:
+    print(json.dumps({"transport": target.transport, **line}), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", default="http://127.0.0.1:8000/v1")
+    parser.add_argument("--base", help="measure this server instead")
     parser.add_argument("--key", help="API key, where the server wants one")
-    parser.add_argument("--transport", choices=("socket", "sse"), default="socket")
-    parser.add_argument("--sessions", type=int, default=16, help="how many at once")
+    parser.add_argument("--sse", action="store_true", help="chat completions over SSE instead of WebSockets")
+    parser.add_argument("--sessions", default="1,8,16,64", help="how many at once, with commas between")
     parser.add_argument("--turns", type=int, default=4, help="turns of each session")
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens of each answer")
     parser.add_argument("--system-words", type=int, default=150)
@@ -240,7 +84,8 @@ def main() -> None:
     parser.add_argument("--ignore-eos", action="store_true", help="every answer has exactly --max-tokens")
     parser.add_argument("--model", default="smollm2", help="name of the model, as the server knows it")
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    parser.add_argument("--idle", type=int, default=0, help="also measure the memory of so many idle sockets")
+    arguments, options = parser.parse_known_args()
     load = Load(
         model=arguments.model,
         num_turns=arguments.turns,
@@ -250,7 +95,15 @@ def main() -> None:
         ignore_eos=arguments.ignore_eos,
         seed=arguments.seed,
     )
-    asyncio.run(measure(arguments, load))
+    counts = [int(count) for count in arguments.sessions.split(",")]
+    target = Target(arguments.base or "", "sse" if arguments.sse else "socket", arguments.key)
+    if arguments.base is None:
+        options += ["--model", arguments.model]
+        asyncio.run(measure_own(target, load, counts, arguments.idle, options))
+    elif options:
+        parser.error(f"unknown: {' '.join(options)}")
+    else:
+        asyncio.run(measure_other(target, load, counts))
 
 
 if __name__ == "__main__":

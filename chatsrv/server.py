@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -31,7 +31,7 @@ class Server:
     def __init__(self, settings: ServerSettings, make_engine: EngineFactory) -> None:
         self._settings = settings
         self._app = create_app(settings, make_engine)
-        self._uvicorn = _Uvicorn(_uvicorn_config(self._app, settings))
+        self._uvicorn = _Uvicorn(_uvicorn_config(self._app, settings), self._on_listening)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self.url = ""
@@ -62,9 +62,11 @@ class Server:
             self.url = _url(self._settings.host, listener.getsockname()[1])
             print(f"chatsrv: loading; the address will be {self.url}", flush=True)
             async with self._app.router.lifespan_context(self._app):
-                print(f"chatsrv: ready at {self.url}", flush=True)
-                self._ready.set()
                 await self._uvicorn.serve(sockets=[listener])
+
+    def _on_listening(self) -> None:
+        print(f"chatsrv: ready at {self.url}", flush=True)
+        self._ready.set()
 
     def _on_signal(self, running: asyncio.Task[None]) -> None:
         self.stop()
@@ -73,7 +75,18 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to us: uvicorn raises them again when it has closed, and we still have a store to close."""
+    """Says when clients are no longer refused, and leaves signals to us.
+
+    uvicorn raises signals again when it has closed, and we still have a store to close.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -89,6 +102,7 @@ def _uvicorn_config(app: object, settings: ServerSettings) -> uvicorn.Config:
         lifespan="off",
         ws="websockets-sansio",
         ws_max_size=settings.max_message_bytes,
+        ws_per_message_deflate=False,
         ws_ping_interval=30.0,
         ws_ping_timeout=120.0,
         log_level=settings.log_level,

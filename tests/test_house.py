@@ -115,7 +115,7 @@ ROOMS = {
     ),
     "bench": Room(
         files=("bench/**/*.py",),
-        packages=frozenset({"engine", "chatsrv", "httpx", "websockets", "numpy", "torch"}),
+        packages=frozenset({"engine", "chatsrv", "httpx", "redis", "websockets", "numpy", "torch"}),
         may_await=True,
     ),
 }
@@ -127,6 +127,7 @@ TESTED_ELSEWHERE = {
     "bench/cost_model.py": "tests/bench/test_paper.py",
     "bench/kernels.py": None,  # a loop around a clock: the kernels themselves have their tests
     "bench/lengths.py": "tests/bench/test_paper.py",
+    "bench/own_server.py": "tests/bench/test_serve.py",
     "bench/peers/throughput.py": None,  # runs with the peers' packages only
     "bench/simulation.py": "tests/bench/test_baselines.py",
     "chatsrv/app.py": "tests/chatsrv/test_health.py",

@@ -1,133 +1,50 @@
-"""The chat load generator against scripted servers: what it sends, what it counts, and when it gives up."""
+"""The serving measurement on a real server that it starts and ends by itself."""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
 
-from bench.serve import Answer, Load, SseSession, converse, percentile, report
+from bench.chat_load import Load, Target
+from bench.own_server import OwnServer, Spent
+from bench.serve import costs, measure_other, measure_own
 
-LOAD = Load(model="m", num_turns=2, max_tokens=8, num_system_words=3, num_user_words=2, ignore_eos=True, seed=1)
-
-
-def test_both_transports_ask_the_same_questions() -> None:
-    assert LOAD.system() == "You are a helpful assistant. river stone market"
-    first, second = LOAD.questions(0)
-    assert first.startswith("Session 0 turn 0: ")
-    assert second.startswith("Session 0 turn 1: ")
-    assert LOAD.questions(0) == [first, second] != LOAD.questions(1)
+LOAD = Load(model="smollm2", num_turns=2, max_tokens=6, num_system_words=30, num_user_words=5, ignore_eos=True, seed=1)
 
 
-def _answer(started: float, stamps: list[float], completion: int = 4, cached: int = 0) -> Answer:
-    return Answer(started=started, stamps=stamps, num_prompt=10, num_completion=completion, num_cached=cached)
+def test_costs_are_differences_per_token() -> None:
+    line: dict[str, object] = {"completion": 100, "wall_s": 4.0}
+    found = costs(Spent(1.0, 50), Spent(1.2, 101), line)
+    assert found == {"redis_commands_per_token": 0.5, "loop_share": 0.05, "loop_us_per_token": 2000.0}
 
 
-def test_the_report_adds_tokens_and_separates_turns() -> None:
-    sessions = [
-        [_answer(0.0, [0.1, 0.2, 0.4]), _answer(1.0, [1.3], cached=8)],
-        [_answer(0.0, [0.3, 0.4]), _answer(1.0, [1.5], cached=6)],
-    ]
-    line = report(sessions, wall_s=2.0)
-    assert line["completion"] == 16
-    assert line["prompt"] == 40
-    assert line["cached"] == 14
-    assert line["out_tok_s"] == 8.0
-    assert line["ttft_by_turn"] == [0.2, 0.4]
-    assert line["ttft_p50"] == 0.3
-    assert line["ttft_p95"] == 0.5
-    assert line["itl_p50_ms"] == 100.0
-    assert line["itl_p99_ms"] == 200.0
-
-
-def test_percentiles_of_nothing_are_zero() -> None:
-    assert percentile([], 0.5) == 0.0
-
-
-class ScriptedSocketServer:
-    """Answers each ``response.create`` with two deltas and the usage of a response named by its turn."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        self.refuse = False
-
-    async def __call__(self, socket: ServerConnection) -> None:
-        async for frame in socket:
-            self.received.append(json.loads(frame))
-            for event in self._events():
-                await socket.send(json.dumps(event))
-
-    def _events(self) -> list[dict[str, Any]]:
-        if self.refuse:
-            return [{"type": "error", "status": 429, "error": {"code": "queue_full"}}]
-        usage = {"input_tokens": 20, "output_tokens": 8, "input_tokens_details": {"cached_tokens": 16}}
-        return [
-            {"type": "response.created", "response": {}},
-            {"type": "response.output_text.delta", "delta": "Hello"},
-            {"type": "response.output_text.delta", "delta": " there"},
-            {"type": "response.completed", "response": {"id": f"resp_{len(self.received)}", "usage": usage}},
-        ]
-
-
-@pytest.fixture
-async def scripted() -> AsyncIterator[tuple[ScriptedSocketServer, Namespace]]:
-    script = ScriptedSocketServer()
-    async with serve(script, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        yield script, Namespace(base=f"http://127.0.0.1:{port}/v1", key=None, transport="socket")
-
-
-async def test_a_socket_session_continues_from_its_previous_response(
-    scripted: tuple[ScriptedSocketServer, Namespace],
+async def test_a_server_of_its_own_is_measured_and_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, arguments = scripted
-    answers = await converse(0, arguments, LOAD)
-    assert ["".join(answer.texts) for answer in answers] == ["Hello there"] * 2
-    assert [answer.num_cached for answer in answers] == [16, 16]
-    first, second = script.received
-    assert [message["role"] for message in first["input"]] == ["system", "user"]
-    assert [message["role"] for message in second["input"]] == ["user"]
-    assert (first["previous_response_id"], second["previous_response_id"]) == (None, "resp_1")
-    assert first["max_output_tokens"] == LOAD.max_tokens
+    servers: list[OwnServer] = []
+    leave = OwnServer.__exit__
+
+    def remember(server: OwnServer, *exc_info: object) -> None:
+        servers.append(server)
+        leave(server, None, None, None)
+
+    monkeypatch.setattr(OwnServer, "__exit__", remember)
+    await measure_own(Target(""), LOAD, [2], 20, ["--num-blocks", "64", "--num-swap-blocks", "0"])
+    load, idle = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (load["sessions"], load["turns"], load["completion"]) == (2, 2, 24)
+    assert load["cached"] > 0
+    assert 0 < load["loop_share"] < 1
+    assert load["redis_commands_per_token"] > 0
+    assert idle["idle_sockets"] == 20
+    (server,) = servers
+    assert server.exit_status == 0
+    with pytest.raises(httpx.ConnectError):
+        await measure_other(Target(server.base, "sse"), LOAD, [1])
 
 
-async def test_an_error_event_ends_the_measurement(scripted: tuple[ScriptedSocketServer, Namespace]) -> None:
-    script, arguments = scripted
-    script.refuse = True
-    with pytest.raises(RuntimeError, match="queue_full"):
-        await converse(0, arguments, LOAD)
-
-
-def _sse(*chunks: object) -> bytes:
-    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-    return "".join([*lines, "data: [DONE]\n\n"]).encode()
-
-
-async def test_an_sse_session_resends_its_history() -> None:
-    bodies: list[dict[str, Any]] = []
-
-    def reply(request: httpx.Request) -> httpx.Response:
-        bodies.append(json.loads(request.content))
-        delta = {"choices": [{"delta": {"content": "Yes."}}]}
-        usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": None}
-        return httpx.Response(200, content=_sse({"choices": [{"delta": {}}]}, delta, {"choices": [], "usage": usage}))
-
-    async with httpx.AsyncClient(base_url="http://test/v1", transport=httpx.MockTransport(reply)) as client:
-        session = SseSession(client, LOAD)
-        answers = [await session.ask("One?"), await session.ask("Two?")]
-    assert [(answer.num_prompt, answer.num_completion, answer.num_cached) for answer in answers] == [(9, 2, 0)] * 2
-    roles = [message["role"] for message in bodies[1]["messages"]]
-    assert roles == ["system", "user", "assistant", "user"]
-    assert bodies[1]["ignore_eos"] is True
-
-
-async def test_an_http_error_ends_the_measurement() -> None:
-    transport = httpx.MockTransport(lambda request: httpx.Response(503, text="loading"))
-    async with httpx.AsyncClient(base_url="http://test/v1", transport=transport) as client:
-        with pytest.raises(RuntimeError, match="503 b'loading'"):
-            await SseSession(client, LOAD).ask("One?")
+def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="before it was ready"), OwnServer(["--model", str(tmp_path / "none.gguf")]):
+        pass
