@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chatsrv.account import Account
 from chatsrv.errors import ApiError, Forbidden
 from chatsrv.failures import refusal
 from chatsrv.guard import LOOPBACK
@@ -41,29 +42,34 @@ class Authentication:
         keyring = services(connection).keyring
         try:
             found = keyring.find(_key(connection.headers))
-            self._check(found, connection)
+            account = self._account(found, connection)
+            account.take("connections")
         except ApiError as error:
             await refusal(error)(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = found
         if scope["type"] == "websocket":
-            socket = _GuardedSocket(receive, send, lambda: self._check(keyring.current(found), connection))
+            socket = _GuardedSocket(receive, send, lambda: self._account(keyring.current(found), connection))
             receive, send = socket.receive, socket.send
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            account.give_back("connections")
 
-    def _check(self, found: Caller, connection: HTTPConnection) -> None:
-        if self._role != "admin":
-            return
-        if found.role != "admin":
-            raise Forbidden("this takes the key of an admin")
-        if services(connection).keyring.is_open and not _is_local(connection):
-            raise Forbidden("without API keys this is shown on the server's own machine only")
+    def _account(self, found: Caller, connection: HTTPConnection) -> Account:
+        """The caller's account, under the limits that hold now, if the role is enough."""
+        if self._role == "admin":
+            if found.role != "admin":
+                raise Forbidden("this takes the key of an admin")
+            if services(connection).keyring.is_open and not _is_local(connection):
+                raise Forbidden("without API keys this is shown on the server's own machine only")
+        return services(connection).accounts.of(found)
 
 
 class _GuardedSocket:
     """Checks the key again with each message in either direction, and closes the socket once it may no longer."""
 
-    def __init__(self, receive: Receive, send: Send, check: Callable[[], None]) -> None:
+    def __init__(self, receive: Receive, send: Send, check: Callable[[], object]) -> None:
         self._receive = receive
         self._send = send
         self._check = check

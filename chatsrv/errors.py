@@ -24,12 +24,18 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class ErrorBody(Struct, kw_only=True):
-    """What every error tells, over HTTP and in ``error`` events. ``param`` names the field at fault."""
+    """What every error tells, over HTTP and in ``error`` events.
+
+    Attributes:
+        param: the field at fault.
+        headers: in events only, what the headers of an HTTP answer would tell, by their names in small letters.
+    """
 
     message: str
     type: str
     param: str | None
     code: str
+    headers: dict[str, str] | UnsetType = UNSET
 
 
 class ErrorAnswer(Struct, kw_only=True):
@@ -52,7 +58,7 @@ class ApiError(Exception):
     Attributes:
         code: machine-readable reason.
         param: the field at fault, as the client spelled it.
-        headers: for HTTP answers.
+        headers: of the HTTP answer.
         response: told beside the error.
     """
 
@@ -85,7 +91,10 @@ class ApiError(Exception):
 
     def event(self) -> ErrorEvent:
         """The ``error`` event of the WebSocket protocol."""
-        return ErrorEvent(status=self.status, error=self.body(), response=self.response)
+        error = self.body()
+        if self.headers:
+            error.headers = {name.lower(): value for name, value in self.headers.items()}
+        return ErrorEvent(status=self.status, error=error, response=self.response)
 
 
 class _Refused(ApiError):

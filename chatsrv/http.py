@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from chatsrv.errors import TooLarge
 from chatsrv.failures import refusal
+from chatsrv.keyring import LOCAL, Caller
 from chatsrv.services import services
 from chatsrv.wire import strict
 
@@ -29,7 +30,7 @@ async def error_response(request: Request, error: Exception) -> Response:
 
 async def read_body(request: Request, kind: type[T], default: T | None = None) -> T:
     """The checked body; an empty one is ``default``, if there is one."""
-    limit = services(request).settings.max_message_bytes
+    limit = _max_body_bytes(request)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -43,6 +44,12 @@ async def read_body(request: Request, kind: type[T], default: T | None = None) -
 def read_query(request: Request, kind: type[T]) -> T:
     """The checked query parameters; of one that is repeated, the last."""
     return strict.convert(dict(request.query_params), kind, from_text=True)
+
+
+def _max_body_bytes(request: Request) -> int:
+    limit = services(request).settings.max_message_bytes
+    caller: Caller = getattr(request.state, "caller", LOCAL)  # who signs in is nobody yet
+    return min(limit, caller.limits.max_message_bytes or limit)
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:

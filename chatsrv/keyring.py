@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from chatsrv.errors import Unauthorized
+from chatsrv.limits import DEFAULT_LIMITS, NO_LIMITS, Limits
 from chatsrv.settings import SettingError
 
 log = logging.getLogger("chatsrv")
@@ -35,11 +36,13 @@ class Caller:
     Attributes:
         owner: whose conversations they are; safe as part of a store's key.
         key_id: which of the owner's keys was used; empty where there are no keys.
+        limits: of this key.
     """
 
     owner: str
     role: Role = "user"
     key_id: str = ""
+    limits: Limits = NO_LIMITS
 
     @property
     def salt(self) -> bytes:
@@ -50,21 +53,26 @@ class Caller:
 LOCAL = Caller("local", "admin")
 
 
-class KeyEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A key in the file. Several may be of one owner: an old and a new one, for instance."""
+class KeyEntry(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key in the file, with limits of its own. Several may be of one owner: an old and a new one, for instance."""
 
     owner: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
     role: Role
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
-    def caller(self) -> Caller:
+    def caller(self, of_every_key: Limits) -> Caller:
         owner = hashlib.sha256(self.owner.encode()).hexdigest()[:32]
-        return Caller(owner, self.role, self.sha256)
+        return Caller(owner, self.role, self.sha256, self.over(of_every_key))
 
 
 class KeyFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file.
 
+    Attributes:
+        limits: of every key.
+    """
+
+    limits: Limits = NO_LIMITS
     keys: list[KeyEntry] = []
 
 
@@ -152,7 +160,8 @@ def read_keys(path: Path) -> dict[str, Caller]:
     except msgspec.ValidationError as error:
         form = "`chatsrv key OWNER ROLE` makes an entry"
         raise SettingError(f"api_keys: {path} is not a file of keys: {error}; {form}") from None
-    callers = {entry.sha256: entry.caller() for entry in file.keys}
+    of_every_key = file.limits.over(DEFAULT_LIMITS)
+    callers = {entry.sha256: entry.caller(of_every_key) for entry in file.keys}
     if len(callers) < len(file.keys):
         raise SettingError(f"api_keys: {path} holds a key twice")
     return callers

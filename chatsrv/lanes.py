@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from chatsrv.account import Account
 from chatsrv.errors import Busy, InvalidField
 from chatsrv.wire.create import ResponseCreate
 
@@ -18,10 +19,13 @@ class Lanes:
 
     Args:
         answer: generates one response and returns when its last event has been sent.
+        account: of the key, which limits how many creates may wait.
     """
 
-    def __init__(self, answer: Callable[[ResponseCreate], Awaitable[None]]) -> None:
+    def __init__(self, answer: Callable[[ResponseCreate], Awaitable[None]], account: Account) -> None:
         self._answer = answer
+        self._account = account
+        self._num_queued = 0
         self._queues: dict[str | None, asyncio.Queue[ResponseCreate]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._active = asyncio.Semaphore(MAX_ACTIVE)
@@ -31,17 +35,25 @@ class Lanes:
 
         Raises:
             InvalidField: one named lane too many.
-            Busy: the lane is full.
+            Busy: the lane is full, or the key has as many waiting as it may.
         """
-        try:
-            self._queue(request.stream_id).put_nowait(request)
-        except asyncio.QueueFull:
-            raise Busy(f"{MAX_QUEUED_PER_LANE} creates are waiting in this lane, the most it holds") from None
+        queue = self._queue(request.stream_id)
+        if queue.full():
+            raise Busy(f"{MAX_QUEUED_PER_LANE} creates are waiting in this lane, the most it holds")
+        self._account.take("queued")
+        self._num_queued += 1
+        queue.put_nowait(request)
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._num_queued:
+            self._leave_queue()
+
+    def _leave_queue(self) -> None:
+        self._num_queued -= 1
+        self._account.give_back("queued")
 
     def _queue(self, stream_id: str | None) -> asyncio.Queue[ResponseCreate]:
         if stream_id in self._queues:
@@ -57,4 +69,5 @@ class Lanes:
         while True:
             request = await queue.get()
             async with self._active:
+                self._leave_queue()
                 await self._answer(request)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import msgspec
 
+from chatsrv.account import Accounts
 from chatsrv.errors import NotResumable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
@@ -34,14 +35,14 @@ class Responses:
         disconnect_grace_s: how long a stored response goes on when nobody follows it.
     """
 
-    def __init__(self, engine: EngineSeam, store: Store, *, disconnect_grace_s: float) -> None:
+    def __init__(self, engine: EngineSeam, store: Store, accounts: Accounts, *, disconnect_grace_s: float) -> None:
         self._engine = engine
         self._store = store
         self._disconnect_grace_s = disconnect_grace_s
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._settlement = Settlement(store)
-        self._planner = TurnPlanner(engine, store, self._running, self._settlement)
+        self._planner = TurnPlanner(engine, store, accounts, self._running, self._settlement)
         store.on_cancels = self._cancel_asked
 
     def start(self) -> None:

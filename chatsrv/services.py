@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
+from chatsrv.account import Accounts
 from chatsrv.conversations import Conversations
 from chatsrv.keyring import Keyring
 from chatsrv.responses import Responses
@@ -22,11 +23,13 @@ class Services:
     responses: Responses
     conversations: Conversations
     keyring: Keyring
+    accounts: Accounts
 
     @classmethod
     def make(cls, settings: ServerSettings, engine: EngineSeam, store: Store, keyring: Keyring) -> Services:
-        responses = Responses(engine, store, disconnect_grace_s=settings.disconnect_grace_s)
-        return cls(settings, engine, store, responses, Conversations(store, responses), keyring)
+        accounts = Accounts()
+        responses = Responses(engine, store, accounts, disconnect_grace_s=settings.disconnect_grace_s)
+        return cls(settings, engine, store, responses, Conversations(store, responses), keyring, accounts)
 
 
 def services(connection: HTTPConnection) -> Services:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from chatsrv.account import Accounts
 from chatsrv.errors import InvalidField, NotFound
 from chatsrv.generation import Generation
 from chatsrv.ids import new_id, new_tag, tag_of
@@ -22,6 +23,7 @@ from chatsrv.turn import Turn
 from chatsrv.wire.create import TIERS, CreateResponse
 from chatsrv.wire.items import Extras
 from chatsrv.wire.response import ConversationRef, Response
+from engine import SamplingParams
 
 Recent = dict[str, Turn]
 """Unstored turns of one socket by response id."""
@@ -49,10 +51,16 @@ class TurnPlanner:
     """
 
     def __init__(
-        self, engine: EngineSeam, store: Store, running: Mapping[str, Generation], settlement: Settlement
+        self,
+        engine: EngineSeam,
+        store: Store,
+        accounts: Accounts,
+        running: Mapping[str, Generation],
+        settlement: Settlement,
     ) -> None:
         self._engine = engine
         self._store = store
+        self._accounts = accounts
         self._running = running
         self._settlement = settlement
         self._prompts = PromptBuilder(engine)
@@ -75,13 +83,7 @@ class TurnPlanner:
                 base = await self._base(caller, request, recent, tag)
                 awaited = self._unfinished(base)
                 if awaited is None:
-                    turn, prompt = await self._plan(caller, request, base)
-                    tier = TIERS[request.service_tier]
-                    stream = await self._engine.submit(prompt.token_ids, params, priority=tier, salt=caller.salt)
-                    if turn.is_stored:
-                        unstored = [] if base.is_stored else base.path
-                        self._store.begin_turn(tag, turn.session, [*unstored, *turn.items], turn.record)
-                    return turn, stream
+                    return await self._begin(caller, request, params, base)
             await awaited.ended()
 
     # -- the place ----------------------------------------------------------------------------------------------------
@@ -135,6 +137,19 @@ class TurnPlanner:
         if parent is None or parent.response_id is None or parent.status != "in_progress":
             return None
         return self._running.get(parent.response_id)
+
+    async def _begin(
+        self, caller: Caller, request: CreateResponse, params: SamplingParams, base: Base
+    ) -> tuple[Turn, OutputStream]:
+        with self._accounts.of(caller).place() as place:
+            turn, prompt = await self._plan(caller, request, base)
+            tier = TIERS[request.service_tier]
+            stream = await self._engine.submit(prompt.token_ids, params, priority=tier, salt=caller.salt)
+            stream = place.keep(stream, len(prompt.token_ids))
+        if turn.is_stored:
+            unstored = [] if base.is_stored else base.path
+            self._store.begin_turn(base.tag, turn.session, [*unstored, *turn.items], turn.record)
+        return turn, stream
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from chatsrv import steering
+from chatsrv.account import Account
 from chatsrv.errors import InvalidField, InvalidJson, NotFound
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
@@ -38,11 +39,12 @@ _BREATH = 64  # frames sent before others get a turn
 class Connection:
     """One client's socket."""
 
-    def __init__(self, socket: WebSocket, caller: Caller, responses: Responses) -> None:
+    def __init__(self, socket: WebSocket, caller: Caller, responses: Responses, account: Account) -> None:
         self._socket = socket
         self._caller = caller
         self._responses = responses
-        self._lanes = Lanes(self._answer)
+        self._account = account
+        self._lanes = Lanes(self._answer, account)
         self._recent: Recent = {}
         self._active: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,12 +70,24 @@ class Connection:
     async def _receive(self, message: Any) -> None:
         stream_id = None
         try:
-            raw = _parse(message)
+            raw = self._parse(message)
             stream_id = _stream_id(raw)
             event: ClientEvent = strict.convert(raw, ClientEvent)  # type: ignore[arg-type]
             await self._handle(event)
         except Exception as error:
             await self._refuse(error, stream_id)
+
+    def _parse(self, message: Any) -> object:
+        text = message.get("text")
+        if text is None:
+            raise InvalidJson("binary frames are not accepted; send JSON in text frames")
+        self._account.check_size(len(text.encode()))
+        if not text.strip():
+            raise InvalidJson("the frame is empty; send a JSON object")
+        raw = strict.parse(text)
+        if not isinstance(raw, dict):
+            raise InvalidJson("the frame is not a JSON object")
+        return raw
 
     async def _handle(self, event: ClientEvent) -> None:
         match event:
@@ -212,18 +226,6 @@ class Connection:
 def _on_lane(data: bytes, stream_id: str | None) -> str:
     """The event with its lane. Events are encoded once for all readers; only the lane differs."""
     return data.decode() if stream_id is None else f'{data[:-1].decode()},"stream_id":"{stream_id}"}}'
-
-
-def _parse(message: Any) -> object:
-    text = message.get("text")
-    if text is None:
-        raise InvalidJson("binary frames are not accepted; send JSON in text frames")
-    if not text.strip():
-        raise InvalidJson("the frame is empty; send a JSON object")
-    raw = strict.parse(text)
-    if not isinstance(raw, dict):
-        raise InvalidJson("the frame is not a JSON object")
-    return raw
 
 
 def _stream_id(raw: object) -> str | None:

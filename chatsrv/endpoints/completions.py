@@ -95,9 +95,15 @@ async def _submit(
     body: ChatRequest | CompletionRequest,
 ) -> list[OutputStream]:
     """All prompts are queued, or none."""
-    submit, salt = services(request).engine.submit, caller(request).salt
-    jobs = (submit(prompt, params, priority=body.tier, salt=salt) for prompt in prompts)
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    account = services(request).accounts.of(caller(request))
+
+    async def submit(prompt: Sequence[int]) -> OutputStream:
+        with account.place() as place:
+            salt = caller(request).salt
+            stream = await services(request).engine.submit(prompt, params, priority=body.tier, salt=salt)
+            return place.keep(stream, len(prompt))
+
+    results = await asyncio.gather(*map(submit, prompts), return_exceptions=True)
     streams = [result for result in results if not isinstance(result, BaseException)]
     for result in results:
         if isinstance(result, BaseException):

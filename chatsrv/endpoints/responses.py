@@ -26,7 +26,8 @@ from chatsrv.wire.response import DeletedResponse
 
 async def connect(socket: WebSocket) -> None:
     """``GET /v1/responses`` with an upgrade."""
-    await Connection(socket, caller(socket), services(socket).responses).serve()
+    asking, found = caller(socket), services(socket)
+    await Connection(socket, asking, found.responses, found.accounts.of(asking)).serve()
 
 
 async def create(request: Request) -> ASGIApp:

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
 from chatsrv import keyring
+from chatsrv.account import Accounts
 from chatsrv.app import ROUTES
 from chatsrv.auth import Authentication
 from chatsrv.new_key import entry
@@ -218,7 +219,9 @@ def test_without_keys_the_inside_is_shown_on_this_machine_only() -> None:
     async def send(message: Message) -> None:
         answers.append(message)
 
-    app = SimpleNamespace(state=SimpleNamespace(services=SimpleNamespace(keyring=keyring.Keyring(None))))
+    app = SimpleNamespace(
+        state=SimpleNamespace(services=SimpleNamespace(keyring=keyring.Keyring(None), accounts=Accounts()))
+    )
     scope = {"type": "http", "headers": [], "client": ("10.0.0.7", 5), "app": app}
     asyncio.run(Authentication(endpoint, "admin")(scope, receive, send))
     assert answers[0]["status"] == 403

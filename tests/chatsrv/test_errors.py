@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from chatsrv import errors
-from chatsrv.errors import ApiError, ErrorBody, InvalidField, NotResumable
+from chatsrv.errors import ApiError, Busy, ErrorBody, InvalidField, NotResumable
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
 KINDS = [
@@ -32,6 +33,12 @@ def test_the_event_carries_the_body_of_the_http_answer() -> None:
 def test_the_response_whose_events_are_gone_stands_beside_the_error() -> None:
     error = NotResumable("gone", response={"id": "resp_x"})
     assert error.event().response == error.answer().response == {"id": "resp_x"}
+
+
+def test_the_event_tells_what_the_headers_would() -> None:
+    error = Busy("later", headers={"Retry-After": "3"})
+    assert error.event().error.headers == {"retry-after": "3"}
+    assert error.answer().error.headers is UNSET
 
 
 def test_an_error_without_a_text_says_nothing_of_the_inside() -> None:

@@ -8,9 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatsrv import lanes
+from chatsrv.account import Account
 from chatsrv.errors import Busy, InvalidField
 from chatsrv.lanes import Lanes
+from chatsrv.limits import Limits
 from chatsrv.wire.create import ResponseCreate
+
+MAX_QUEUED = 100
 
 
 class Answers:
@@ -44,9 +48,12 @@ async def _settle() -> None:
 @pytest.fixture
 async def socket() -> AsyncIterator[tuple[Lanes, Answers]]:
     answers = Answers()
-    opened = Lanes(answers)
+    account = Account(Limits(max_queued=MAX_QUEUED))
+    opened = Lanes(answers, account)
     yield opened, answers
     await opened.close()
+    for _ in range(MAX_QUEUED):
+        account.take("queued")  # all places in the queue are free again
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("lane")]
 
 
@@ -101,3 +108,17 @@ async def test_a_full_lane_is_busy(socket: tuple[Lanes, Answers]) -> None:
     with pytest.raises(Busy, match="64 creates are waiting"):
         opened.put(_create("a"))
     opened.put(_create("b"))
+
+
+async def test_a_key_has_only_so_many_waiting_in_all_its_lanes(socket: tuple[Lanes, Answers]) -> None:
+    opened, answers = socket
+    for name in ("a", "b"):
+        opened.put(_create(name))
+    await _settle()  # these two are being answered and do not wait
+    for number in range(MAX_QUEUED):
+        opened.put(_create("ab"[number % 2]))
+    with pytest.raises(Busy, match="100 responses queued"):
+        opened.put(_create("c"))
+    answers.let_go()
+    await _settle()
+    opened.put(_create("c"))
