@@ -199,7 +199,8 @@ class BlockManager:
         return self.num_blocks_for(sequence.num_computed_tokens + num_new_tokens) - len(sequence.block_table)
 
     def extend(self, sequence: Sequence, num_blocks: int) -> None:
-        sequence.block_table.extend(self.device.take() for _ in range(num_blocks))
+        for _ in range(num_blocks):
+            sequence.block_table.append(self.device.take())
 
     def cache_filled_blocks(self, request: Request, sequence: Sequence, num_computed: int) -> None:
         """Make blocks findable that the coming step fills up to ``num_computed`` tokens.

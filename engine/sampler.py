@@ -113,8 +113,9 @@ def _to_drawn(token_ids: Tensor, peaks: Tensor) -> list[Drawn]:
 
 
 def _draw_likeliest(logits: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-    peaks, token_ids = logits.max(dim=-1)
-    return _to_drawn(token_ids, peaks)
+    # On a CPU numpy finds the place of a maximum several times faster than torch. NaN counts as the largest in both.
+    token_ids = torch.from_numpy(logits.numpy().argmax(axis=-1)) if logits.is_cpu else logits.argmax(dim=-1)
+    return _to_drawn(token_ids, logits.gather(1, token_ids.unsqueeze(-1)).squeeze(-1))
 
 
 def _expand_beams(logits: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
