@@ -1,4 +1,4 @@
-"""``/healthz``: does the engine advance while it has work? ``/readyz``: are requests welcome?"""
+"""``/healthz``: does all that must run still advance? ``/readyz``: are requests welcome?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from chatsrv.http import json_response
-from chatsrv.services import services
+from chatsrv.services import Services, services
 
 MAX_STEP_AGE_S = 120.0
 """A step that takes longer has hung: generous, for a long prompt on a busy machine is no failure."""
 
 
 class Health(Struct, kw_only=True):
-    status: Literal["ok", "engine_stalled"]
+    status: Literal["ok", "engine_stalled", "task_died"]
 
 
 class Readiness(Struct, kw_only=True):
@@ -26,14 +26,18 @@ class Readiness(Struct, kw_only=True):
 
 
 async def healthz(request: Request) -> ASGIApp:
-    is_healthy = _engine_advances(request)
-    return json_response(Health(status="ok" if is_healthy else "engine_stalled"), 200 if is_healthy else 503)
+    """503 where only a restart helps."""
+    if not engine_advances(services(request)):
+        return json_response(Health(status="engine_stalled"), 503)
+    if not _tasks_run(services(request)):
+        return json_response(Health(status="task_died"), 503)
+    return json_response(Health(status="ok"))
 
 
 async def readyz(request: Request) -> ASGIApp:
     """Not ready without an engine. Without a store answers still work but are not kept: ready, and degraded."""
-    engine_ok = _engine_advances(request)
-    store_ok = await services(request).store.is_reachable()
+    engine_ok = engine_advances(services(request))
+    store_ok = _tasks_run(services(request)) and await services(request).store.is_reachable()
     body = Readiness(
         status="ok" if engine_ok and store_ok else "degraded" if engine_ok else "not_ready",
         engine="ok" if engine_ok else "stalled",
@@ -42,6 +46,11 @@ async def readyz(request: Request) -> ASGIApp:
     return json_response(body, 200 if engine_ok else 503)
 
 
-def _engine_advances(request: Request) -> bool:
-    health = services(request).engine.health()
+def engine_advances(found: Services) -> bool:
+    health = found.engine.health()
     return health.alive and not (health.busy and health.last_step_age_s > MAX_STEP_AGE_S)
+
+
+def _tasks_run(found: Services) -> bool:
+    """Whether none of the tasks has died that write behind, beat, and listen for other servers."""
+    return found.store.is_running and found.responses.is_running

@@ -41,12 +41,18 @@ class Responses:
         self._disconnect_grace_s = disconnect_grace_s
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._tending: asyncio.Task[None] | None = None
         self._settlement = Settlement(store)
         self._planner = TurnPlanner(engine, store, accounts, self._running, self._settlement)
         store.on_cancels = self._cancel_asked
 
     def start(self) -> None:
-        self._spawn(self._tend(), "tend responses")
+        self._tending = self._spawn(self._tend(), "tend responses")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody tends the responses; the task ends only with this, or by a fault of ours."""
+        return self._tending is not None and not self._tending.done()
 
     async def close(self) -> None:
         """End what still runs; what was told is saved as interrupted."""
@@ -205,10 +211,11 @@ class Responses:
             for tag in {generation.turn.tag for generation in self._running.values() if generation.is_stored}:
                 self._store.tend(tag)
 
-    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def snapshot(turn: Turn) -> Response:

@@ -70,6 +70,10 @@ class Journal:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="store journal")
 
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     async def close(self, timeout_s: float = 5.0) -> None:
         """Write what is left, if the store takes it in time."""
         if self._task is None:

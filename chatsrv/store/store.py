@@ -30,6 +30,7 @@ _decode_response = msgspec.json.Decoder(ResponseRecord).decode
 _SCAN = 200  # conversations read at once while searching
 _BLOCK_MS = 1000
 _FLUSH_TIMEOUT_S = 1.0
+_PING_TIMEOUT_S = 1.0  # whoever asks whether the store answers waits for less than for what the store is asked
 
 
 class ConversationPage(NamedTuple):
@@ -73,10 +74,16 @@ class Store:
             await self._client.delete(keys.process(self.process_id))
         await self._client.aclose()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the tasks that write and beat are there; they end only with the store, or by a fault of ours."""
+        return self.journal.is_running and self._heartbeat is not None and not self._heartbeat.done()
+
     async def is_reachable(self) -> bool:
         try:
-            await self._client.ping()
-        except (RedisError, OSError):
+            async with asyncio.timeout(_PING_TIMEOUT_S):
+                await self._client.ping()
+        except (RedisError, OSError, TimeoutError):
             return False
         return not self.journal.is_failing
 
