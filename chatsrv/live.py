@@ -16,7 +16,7 @@ from chatsrv.failures import answer_to
 from chatsrv.seam import EngineSeam
 from chatsrv.services import services
 from chatsrv.wire import strict
-from engine import EngineStats, EngineTrace, Priority
+from engine import Demonstration, EngineStats, EngineTrace, Priority, Scene
 
 DEFAULT_HZ = 4.0
 MAX_HZ = 20.0
@@ -30,6 +30,12 @@ class EngineRate(msgspec.Struct, frozen=True, tag="engine.rate", forbid_unknown_
 
 class EngineInspect(msgspec.Struct, frozen=True, tag="engine.inspect", forbid_unknown_fields=True):
     block: Annotated[int, Meta(ge=0)]
+
+
+class EngineDemonstrate(msgspec.Struct, frozen=True, tag="engine.demonstrate", forbid_unknown_fields=True):
+    """Show the demonstration from its beginning, or the running engine again."""
+
+    on: bool
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -46,9 +52,13 @@ class Gauges(msgspec.Struct, frozen=True):
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True, tag="engine.snapshot"):
-    """``time_s`` is on the clock of the steps' ``started_at``. Bytes are base64."""
+    """``time_s`` is on the clock of the steps' ``started_at``. Bytes are base64.
+
+    ``scene`` names what the demonstration shows; None is the running engine.
+    """
 
     time_s: float
+    scene: Scene | None
     trace: EngineTrace
     gauges: Gauges
 
@@ -67,6 +77,7 @@ class LiveFeed:
         self._socket = socket
         self._engine = engine
         self._hz = DEFAULT_HZ
+        self._demonstration: Demonstration | None = None
 
     async def serve(self) -> None:
         """Until the reader leaves."""
@@ -84,16 +95,25 @@ class LiveFeed:
     async def _send_pictures(self) -> None:
         with suppress(WebSocketDisconnect, ConnectionError):
             while True:
-                await self._send(_snapshot(self._engine))
+                await self._send(self._next_picture())
                 await asyncio.sleep(1 / self._hz)
+
+    def _next_picture(self) -> EngineSnapshot:
+        now = time.monotonic()
+        if self._demonstration is None:
+            return _snapshot(self._engine, now, None)
+        self._demonstration.step(now)
+        return _snapshot(self._demonstration, now, self._demonstration.scene)
 
     async def _receive(self, text: str) -> None:
         try:
-            match strict.decode(text, EngineRate | EngineInspect):  # type: ignore[arg-type]
+            match strict.decode(text, EngineRate | EngineInspect | EngineDemonstrate):  # type: ignore[arg-type]
                 case EngineRate(hz):
                     self._hz = hz
                 case EngineInspect(block):
-                    await self._send(_inspect(self._engine, block))
+                    await self._send(_inspect(self._demonstration or self._engine, block))
+                case EngineDemonstrate(on):
+                    self._demonstration = Demonstration(time.monotonic()) if on else None
         except Exception as error:
             await self._send(answer_to(error).event())
 
@@ -106,8 +126,8 @@ async def connect(socket: WebSocket) -> None:
     await LiveFeed(socket, services(socket).engine).serve()
 
 
-def _snapshot(engine: EngineSeam) -> EngineSnapshot:
-    return EngineSnapshot(time.monotonic(), engine.trace(), _gauges(engine.stats()))
+def _snapshot(engine: EngineSeam | Demonstration, now: float, scene: Scene | None) -> EngineSnapshot:
+    return EngineSnapshot(now, scene, engine.trace(), _gauges(engine.stats()))
 
 
 def _gauges(stats: EngineStats) -> Gauges:
@@ -124,7 +144,7 @@ def _gauges(stats: EngineStats) -> Gauges:
     )
 
 
-def _inspect(engine: EngineSeam, block: int) -> EngineBlock:
+def _inspect(engine: EngineSeam | Demonstration, block: int) -> EngineBlock:
     try:
         found = engine.inspect_block(block)
     except IndexError:

@@ -17,6 +17,7 @@ from engine.api import (
 )
 from engine.async_engine import Engine, EngineHealth, OutputStream
 from engine.config import Dtype, EngineConfig, PreemptionMode, Quantization
+from engine.demonstration import Demonstration, Scene
 from engine.errors import (
     ConfigError,
     EngineError,
@@ -35,6 +36,7 @@ __all__ = [
     "CachedPrefix",
     "ChatMessage",
     "ConfigError",
+    "Demonstration",
     "Dtype",
     "Engine",
     "EngineConfig",
@@ -61,6 +63,7 @@ __all__ = [
     "QueueFull",
     "RequestFailed",
     "SamplingParams",
+    "Scene",
     "StepTimes",
     "TokenLogprob",
     "TracedBlock",

@@ -49,7 +49,10 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """A request that runs or waits. ``block_tables`` has one table for each of its sequences."""
+    """A request that runs or waits. ``block_tables`` has one table for each of its sequences.
+
+    ``swap_tables`` names blocks of the CPU pool instead, while it is swapped out.
+    """
 
     request_id: str
     priority: Priority
@@ -58,6 +61,7 @@ class TracedRequest:
     num_computed_tokens: int
     num_preemptions: int
     block_tables: tuple[tuple[int, ...], ...]
+    swap_tables: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ def _trace_request(request: Request) -> TracedRequest:
         num_computed_tokens=sum(sequence.num_computed_tokens for sequence in request.sequences),
         num_preemptions=request.num_preemptions,
         block_tables=tuple(tuple(sequence.block_table) for sequence in request.sequences),
+        swap_tables=tuple(tuple(sequence.swap_table) for sequence in request.sequences if sequence.swap_table),
     )
 
 

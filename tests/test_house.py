@@ -43,8 +43,9 @@ ROOMS = {
     "kernels": Room(files=("kernels/**/*.py",), packages=frozenset({"torch", "triton", "numpy"})),
     "engine core": Room(
         files=_engine(
-            *("admission", "api", "beam", "block_manager", "block_pool", "config", "continuation", "detokenizer"),
+            *("admission", "api", "beam", "block_manager", "block_pool", "config", "continuation", "demonstration"),
             *(
+                "detokenizer",
                 "errors",
                 "plan",
                 "preemption",

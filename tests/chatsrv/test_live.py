@@ -62,6 +62,23 @@ def test_a_block_can_be_looked_at(feed: ClientConnection) -> None:
     }
 
 
+def test_a_demonstration_is_shown_instead_of_the_engine(feed: ClientConnection) -> None:
+    assert read(feed)["scene"] is None
+    feed.send('{"type": "engine.rate", "hz": 20}')
+    feed.send('{"type": "engine.demonstrate", "on": true}')
+    while (picture := read(feed))["scene"] is None:
+        pass
+    assert picture["scene"] == "paging"
+    assert len(base64.b64decode(picture["trace"]["states"])) == 40
+    assert picture["trace"]["requests"][0]["request_id"] == "question-1"
+    feed.send('{"type": "engine.inspect", "block": 39}')
+    assert read(feed, "engine.block")["num_references"] == 0
+    feed.send('{"type": "engine.demonstrate", "on": false}')
+    while (picture := read(feed))["scene"] is not None:
+        pass
+    assert picture["trace"]["requests"][0]["request_id"] == "request-a"
+
+
 @pytest.mark.parametrize(
     ("message", "param"),
     [
@@ -70,6 +87,7 @@ def test_a_block_can_be_looked_at(feed: ClientConnection) -> None:
         ('{"type": "engine.rate", "hz": 1000}', "hz"),
         ('{"type": "engine.rate", "hz": "fast"}', "hz"),
         ('{"type": "engine.inspect", "block": -1}', "block"),
+        ('{"type": "engine.demonstrate", "on": 1}', "on"),
         (f'{{"type": "engine.inspect", "block": {NUM_BLOCKS}}}', "block"),
     ],
 )
