@@ -33,7 +33,10 @@ READY = "chatsrv: ready at "
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
+MAX_PICTURE_BYTES = 250_000
+
 OpenPage = Callable[..., Page]
+Shoot = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +91,20 @@ def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open
     pages = Pages(browser, default_address=lambda: request.getfixturevalue("address"))
     yield pages.open
     pages.close()
+
+
+@pytest.fixture
+def shoot(tmp_path: Path) -> Shoot:
+    """Takes a picture of the documentation; with ``UPDATE_SCREENSHOTS=1`` it goes to docs/images."""
+    folder = ROOT / "docs" / "images" if os.environ.get("UPDATE_SCREENSHOTS") == "1" else tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def shoot(page: Page, name: str) -> None:
+        page.wait_for_timeout(300)
+        page.screenshot(path=folder / name)
+        assert (folder / name).stat().st_size < MAX_PICTURE_BYTES
+
+    return shoot
 
 
 @pytest.fixture

@@ -1,20 +1,11 @@
-"""The pictures of the documentation. With ``UPDATE_SCREENSHOTS=1`` they are taken anew into docs/images."""
+"""Pictures of the documentation; that of the engine room is taken where its demonstration is tested."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.conftest import ROOT, OpenPage
+from tests.web.conftest import OpenPage, Shoot
 from tests.web.scripted import ScriptedServer
-
-MAX_BYTES = 200_000
-
-Shoot = Callable[[Page, str], None]
 
 ARABIC = """يتكوّن قوس قزح عندما **ينكسر** ضوء الشمس داخل قطرات المطر ثم ينعكس منها.
 
@@ -26,19 +17,6 @@ ARABIC = """يتكوّن قوس قزح عندما **ينكسر** ضوء الشم
 angle = {"red": 42.4, "violet": 40.5}  # degrees
 ```
 """
-
-
-@pytest.fixture
-def shoot(tmp_path: Path) -> Shoot:
-    folder = ROOT / "docs" / "images" if os.environ.get("UPDATE_SCREENSHOTS") == "1" else tmp_path
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def shoot(page: Page, name: str) -> None:
-        page.wait_for_timeout(300)
-        page.screenshot(path=folder / name)
-        assert (folder / name).stat().st_size < MAX_BYTES
-
-    return shoot
 
 
 def ask(page: Page, text: str) -> None:
@@ -62,18 +40,6 @@ def test_a_conversation_with_the_demo_model(open_page: OpenPage, real_address: s
     shoot(page, "chat.png")
     page.emulate_media(color_scheme="dark")
     shoot(page, "chat-dark.png")
-
-
-def test_the_engine_room_at_work(open_page: OpenPage, real_address: str, shoot: Shoot) -> None:
-    page = open_page(address=real_address, color_scheme="light")
-    page.get_by_role("button", name="Engine room").click()
-    page.get_by_role("button", name="Run the demo load").click()
-    requests = page.get_by_role("region", name="Requests").get_by_role("button")
-    expect(requests.nth(4)).to_be_visible(timeout=30_000)
-    page.wait_for_timeout(3500)
-    page.get_by_role("button", name="Pause").click()
-    requests.first.click()
-    shoot(page, "engine-room.png")
 
 
 def test_arabic_and_the_phone(open_page: OpenPage, real_address: str, script: ScriptedServer, shoot: Shoot) -> None:

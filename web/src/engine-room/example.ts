@@ -3,7 +3,7 @@
 import type { WirePicture } from "./picture";
 
 function request(request_id: string, ...block_tables: number[][]): WirePicture["trace"]["requests"][0] {
-  const counts = { num_tokens: 40, num_computed_tokens: 40, num_preemptions: 0 };
+  const counts = { num_tokens: 40, num_computed_tokens: 40, num_preemptions: 0, swap_tables: [] };
   return { request_id, priority: "default", state: "running", ...counts, block_tables };
 }
 
@@ -13,6 +13,7 @@ export function wirePicture(time_s = 0): WirePicture {
   return {
     type: "engine.snapshot",
     time_s,
+    scene: null,
     trace: {
       block_size: 16,
       states: bytes(2, 2, 2, 1, 0),

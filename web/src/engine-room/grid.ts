@@ -7,7 +7,7 @@ export interface Grid {
   gap: number;
 }
 
-const MAX_PITCH = 32;
+const MAX_PITCH = 40;
 const MIN_PITCH = 2;
 
 /** The largest cells with which all blocks fit. */

@@ -79,6 +79,12 @@ export class EngineRoom {
     return this.#recording.toFile();
   }
 
+  /** Shows the demonstration from its beginning, or the running engine again. */
+  demonstrate(isOn: boolean): void {
+    this.goLive();
+    this.#connection.send({ type: "engine.demonstrate", on: isOn });
+  }
+
   inspect(block: number): void {
     if (this.#isLiveRecording) this.#connection.send({ type: "engine.inspect", block });
   }

@@ -67,6 +67,15 @@ describe("EngineRoom", () => {
     expect(shown()).toBe(10);
   });
 
+  it("asks for the demonstration, and comes back to now for it", () => {
+    say(1);
+    room.pause();
+    room.demonstrate(true);
+    expect([room.mode, FakeSocket.last.sent.at(-1)]).toEqual(["live", { type: "engine.demonstrate", on: true }]);
+    room.demonstrate(false);
+    expect(FakeSocket.last.sent.at(-1)).toEqual({ type: "engine.demonstrate", on: false });
+  });
+
   it("asks about a block and keeps the answer", () => {
     room.inspect(3);
     expect(FakeSocket.last.sent.at(-1)).toEqual({ type: "engine.inspect", block: 3 });
