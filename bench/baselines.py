@@ -37,6 +37,11 @@ class Policy:
     num_reserved: Callable[[Request, int], int] | None = None
     is_static: bool = False
 
+    @property
+    def is_sharing(self) -> bool:
+        """Whether several answers to one prompt share memory."""
+        return self.num_reserved is None
+
     def build(self, config: EngineConfig, block_bytes: int, max_len: int) -> tuple[BlockManager, Scheduler]:
         """Block manager and scheduler of a loop."""
         assert config.num_blocks is not None

@@ -15,6 +15,8 @@ from engine.plan import Plan, StepResult
 
 _COMPUTE_EFFICIENCY = 0.5
 _BANDWIDTH_EFFICIENCY = 0.8
+_COPY_S = 5e-6
+"""To start one copy. A block's keys and values of all layers lie in one piece here, so it takes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +66,6 @@ class SimulatedMachine(RandomTokens):
         result = super().run(plan)
         num_tokens = sum(len(row.token_ids) for row in plan.rows)
         num_context_tokens = sum(row.start + len(row.token_ids) for row in plan.rows)
-        transfer_s = plan.transfers.num_swapped * self._block_bytes / self._machine.bus_bytes_per_s
+        copy_s = _COPY_S + self._block_bytes / self._machine.bus_bytes_per_s
+        transfer_s = plan.transfers.num_swapped * copy_s
         return StepResult(result.drawn, {}, transfer_s, self._machine.step_s(num_tokens, num_context_tokens), 0.0)

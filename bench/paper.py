@@ -3,174 +3,46 @@
     python -m bench.paper [--machine opt-13b|opt-175b|smollm2] [--requests 500] [--plots FOLDER]
 
 Every system runs the engine's own scheduler; the baselines differ in how they give out memory and when requests may
-join. ``opt-13b`` and ``opt-175b`` run against a simulated clock (``bench.cost_model``), ``smollm2`` runs every forward
-pass of the demo model and counts the seconds that it takes here. Requests arrive at random (Poisson). Normalised
-latency is the mean over requests of seconds from arrival to end divided by tokens of output.
+join. ``opt-13b`` and ``opt-175b`` run against a simulated clock (``bench.cost_model``): requests arrive at random
+(Poisson), at rates that rise until a system no longer keeps up. ``smollm2`` runs every forward pass of the demo model;
+all requests are there at once, and the seconds are this machine's.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from statistics import mean
 
 from bench.baselines import ORCA_ORACLE, PAGED, POLICIES, Policy
-from bench.cost_model import OPT_13B, OPT_175B, Machine, SimulatedMachine
+from bench.cost_model import OPT_13B, OPT_175B
 from bench.lengths import ALPACA, SHAREGPT, Trace
 from bench.machine import describe
-from bench.simulation import Loop, Runner, fixed_length, random_prompt
+from bench.simulation import Runner, random_prompt
+from bench.trial import (
+    LATENCY_LIMIT_S,
+    Arrival,
+    Outcome,
+    Points,
+    Setting,
+    Trial,
+    poisson,
+    simulated,
+    sustained_rate,
+    sweep,
+)
 from engine.config import EngineConfig
 from engine.loading import load_model
 from engine.model_runner import ModelRunner
-from engine.request import Request
 
-MAX_LEN = 2048
-LATENCY_LIMIT_S = 0.2
-"""Of normalised latency: about ten times that of an idle system. Rates are compared where it is reached."""
+WIDTHS = (2, 4, 6)
+CHAT_LEN = 1024
+"""The chatbot's history is cut to its last tokens, this many."""
 
-RATE_STEP = 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    at_s: float
-    prompt: list[int]
-    num_output: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of one run.
-
-    Attributes:
-        latency_s: normalised latency.
-        num_running: requests in a step, mean.
-        filled, to_be_filled, never_filled: shares of the allocated slots, mean over steps: those that hold a token,
-            those that will, and those that never will.
-    """
-
-    latency_s: float
-    num_running: float
-    filled: float
-    to_be_filled: float
-    never_filled: float
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A machine to compare on: how many tokens of keys and values it holds, and what runs the plans.
-
-    Attributes:
-        rates: requests per second by trace: one to begin with, and one at which the baselines are short of memory.
-    """
-
-    name: str
-    num_slots: int
-    kv_bytes_per_token: int
-    runner: Callable[[int], Runner]
-    rates: dict[str, tuple[float, float]]
-
-
-def simulated(machine: Machine, rates: dict[str, tuple[float, float]]) -> Setting:
-    def runner(block_size: int) -> Runner:
-        return SimulatedMachine(machine, block_size, Random(1))
-
-    return Setting(machine.name, machine.num_slots, machine.kv_bytes_per_token, runner, rates)
-
-
-def poisson(trace: Trace, rate: float, count: int, prefix: Sequence[int] = ()) -> list[Arrival]:
-    """Requests of a trace at so many per second, each prompt after the same prefix."""
-    source, now = Random(2), 0.0
-    arrivals = []
-    for num_input, num_output in trace.samples(count):
-        now += source.expovariate(rate)
-        arrivals.append(Arrival(now, [*prefix, *random_prompt(source, num_input)], num_output))
-    return arrivals
-
-
-class Run:
-    """One system under one load."""
-
-    def __init__(self, policy: Policy, setting: Setting, block_size: int = 16, preemption: str = "auto") -> None:
-        config = EngineConfig(
-            block_size=block_size,
-            num_blocks=setting.num_slots // block_size,
-            num_swap_blocks=setting.num_slots // block_size,
-            preemption=preemption,  # type: ignore[arg-type]
-            max_num_waiting=1 << 20,
-        )
-        manager, scheduler = policy.build(config, block_size * setting.kv_bytes_per_token, MAX_LEN)
-        self._loop = Loop(manager, scheduler, setting.runner(manager.block_size))
-        self._is_static = policy.is_static
-        self._ended: list[Request] = []
-        self._latencies: list[float] = []
-        self._memory: list[tuple[float, float, float]] = []
-        self._num_running: list[int] = []
-
-    def outcome(self, arrivals: Sequence[Arrival]) -> Outcome:
-        waiting = deque(arrivals)
-        loop = self._loop
-        while waiting or loop.scheduler.has_work:
-            if not loop.scheduler.has_work:
-                loop.now = max(loop.now, waiting[0].at_s)
-            while waiting and waiting[0].at_s <= loop.now:
-                self._submit(waiting.popleft())
-            self._ended += loop.step()
-            self._note_memory()
-            self._note_ends()
-        filled, to_be_filled, never_filled = (mean(shares) for shares in zip(*self._memory, strict=True))
-        return Outcome(mean(self._latencies), mean(self._num_running), filled, to_be_filled, never_filled)
-
-    def _submit(self, arrival: Arrival) -> None:
-        request = self._loop.submit(arrival.prompt, fixed_length(arrival.num_output))
-        request.arrived_at = arrival.at_s
-
-    def _note_ends(self) -> None:
-        """A static batch answers all its requests when the last has ended."""
-        if self._is_static and self._loop.scheduler.running:
-            return
-        now = self._loop.now
-        self._latencies += [(now - request.arrived_at) / request.num_output_tokens for request in self._ended]
-        self._ended.clear()
-
-    def _note_memory(self) -> None:
-        running = self._loop.scheduler.running
-        if not running:
-            return
-        self._num_running.append(len(running))
-        num_allocated = num_filled = num_final = 0
-        for request in running:
-            num_slots = len(request.sequences[0].block_table) * self._loop.manager.block_size
-            num_allocated += num_slots
-            num_filled += min(num_slots, request.sequences[0].num_computed_tokens)
-            num_final += min(num_slots, request.num_prompt_tokens + request.max_tokens - 1)
-        if num_allocated:
-            rest = num_final - num_filled, num_allocated - num_final
-            self._memory.append((num_filled / num_allocated, rest[0] / num_allocated, rest[1] / num_allocated))
-
-
-def sweep(measure: Callable[[float], Outcome], rate: float) -> list[tuple[float, Outcome]]:
-    """Outcomes at rates from ``rate`` up until the latency is past its limit, or down until it is not."""
-    points = [(rate, measure(rate))]
-    is_falling = points[0][1].latency_s > LATENCY_LIMIT_S
-    while (points[-1][1].latency_s > LATENCY_LIMIT_S) == is_falling:
-        rate *= 1 / RATE_STEP if is_falling else RATE_STEP
-        points.append((rate, measure(rate)))
-    return sorted(points, key=lambda point: point[0])
-
-
-def sustained_rate(points: Sequence[tuple[float, Outcome]]) -> float:
-    """The rate at which the latency reaches its limit, between the two measured around it."""
-    number = next(i for i, (_, outcome) in enumerate(points) if outcome.latency_s > LATENCY_LIMIT_S)
-    (low, before), (high, after) = points[number - 1 : number + 1]
-    share = math.log(LATENCY_LIMIT_S / before.latency_s) / math.log(after.latency_s / before.latency_s)
-    return math.exp(math.log(low) + share * math.log(high / low))
+RATES = f"Requests per second at {LATENCY_LIMIT_S} s/token."
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +51,7 @@ class Comparison:
 
     title: str
     busy_rate: float
-    points: dict[str, list[tuple[float, Outcome]]] = field(default_factory=dict)
+    points: dict[str, Points] = field(default_factory=dict)
     busy: dict[str, Outcome] = field(default_factory=dict)
 
     def table(self) -> str:
@@ -194,20 +66,32 @@ class Comparison:
         ]
         for name, points in self.points.items():
             rate, at = sustained_rate(points), self.busy[name]
-            shares = " | ".join(f"{100 * share:.1f}%" for share in (at.filled, at.to_be_filled, at.never_filled))
-            lines.append(f"| {name} | {rate:.2f} | {best / rate:.1f} | {at.num_running:.1f} | {shares} |")
+            lines.append(f"| {name} | {rate:.2f} | {best / rate:.1f} | {at.num_running:.1f} | {_memory_shares(at)} |")
         return "\n".join([*lines, ""])
 
 
+def _memory_shares(at: Outcome) -> str:
+    return " | ".join(f"{100 * share:.1f}%" for share in (at.filled, at.to_be_filled, at.never_filled))
+
+
+def count_of(trace: Trace, num_requests: int, n: int = 1) -> int:
+    """As many requests of a trace as have the tokens of so many ShareGPT requests: too few would never queue up."""
+    return round(num_requests * SHAREGPT.mean_tokens / (n * trace.mean_tokens))
+
+
 def compare(setting: Setting, trace: Trace, num_requests: int) -> Comparison:
-    first_rate, busy_rate = setting.rates[trace.name]
+    """Each system's sweep begins where the one before, which sustains less, has ended."""
+    rate, busy_rate = setting.rates[trace.name]
+    count = count_of(trace, num_requests)
     comparison = Comparison(f"{setting.name}, {trace.name} lengths", busy_rate)
     for policy in POLICIES:
 
         def measure(rate: float, policy: Policy = policy) -> Outcome:
-            return Run(policy, setting).outcome(poisson(trace, rate, num_requests))
+            return Trial(policy, setting).outcome(poisson(trace, rate, count))
 
-        comparison.points[policy.name] = sweep(measure, first_rate)
+        points = sweep(measure, rate)
+        rate = points[-2][0]
+        comparison.points[policy.name] = points
         comparison.busy[policy.name] = measure(busy_rate)
     return comparison
 
@@ -227,39 +111,103 @@ def plot(comparison: Comparison, folder: Path) -> None:
     figure.savefig(folder / f"paper-{name}.png", dpi=120)
 
 
-def shared_prefix(setting: Setting, num_requests: int) -> str:
-    """Short translations after the same examples, one or five of them (figure 16 of the paper)."""
-    lines = [
-        "### A prefix that all requests share",
-        "",
-        "| prefix tokens | Orca (Oracle) | chatsrv | × |",
-        "|---|--:|--:|--:|",
-    ]
-    trace = Trace("translation", 30, 40)
-    for num_tokens in (80, 341):
-        prefix = random_prompt(Random(3), num_tokens)
-        rates = []
+Load = Callable[[float], list[Arrival]]
+"""Arrivals at so many per second."""
+
+
+def race(title: str, column: str, loads: Mapping[str, Load], setting: Setting) -> str:
+    """The rates that Orca (Oracle) and chatsrv sustain under several loads."""
+    lines = [f"### {title}", "", f"| {column} | {ORCA_ORACLE.name} | {PAGED.name} | × |", "|---|--:|--:|--:|"]
+    for name, load in loads.items():
+        rates: list[float] = []
         for policy in (ORCA_ORACLE, PAGED):
 
-            def measure(rate: float, policy: Policy = policy, prefix: Sequence[int] = prefix) -> Outcome:
-                return Run(policy, setting).outcome(poisson(trace, rate, num_requests, prefix))
+            def measure(rate: float, policy: Policy = policy, load: Load = load) -> Outcome:
+                return Trial(policy, setting).outcome(load(rate))
 
-            rates.append(sustained_rate(sweep(measure, setting.rates["Alpaca"][1])))
-        lines.append(f"| {num_tokens} | {rates[0]:.2f} | {rates[1]:.2f} | {rates[1] / rates[0]:.2f} |")
-    return "\n".join([*lines, "", f"Requests per second at {LATENCY_LIMIT_S} s/token.", ""])
+            rates.append(sustained_rate(sweep(measure, rates[0] if rates else setting.rates["ShareGPT"][1])))
+        lines.append(f"| {name} | {rates[0]:.2f} | {rates[1]:.2f} | {rates[1] / rates[0]:.2f} |")
+    return "\n".join([*lines, "", RATES, ""])
+
+
+def shared_prefix(setting: Setting, num_requests: int) -> str:
+    """Short translations after the same examples, one or five of them (figure 16 of the paper)."""
+    trace = Trace("translation", 30, 40)
+    loads = {
+        f"{num_tokens} tokens": partial(
+            _poisson, trace=trace, count=count_of(trace, num_requests), prefix=random_prompt(Random(3), num_tokens)
+        )
+        for num_tokens in (80, 341)
+    }
+    return race("A prefix that all requests share", "prefix", loads, setting)
+
+
+def several_answers(setting: Setting, num_requests: int) -> str:
+    """Parallel samples and beams (figure 14). Copies that Orca makes of beams are free here."""
+    loads = {
+        f"{kind}, {n}": partial(
+            _poisson, trace=ALPACA, count=count_of(ALPACA, num_requests, n), n=n, is_beam=kind == "beams"
+        )
+        for kind in ("samples", "beams")
+        for n in WIDTHS
+    }
+    return race("Several answers to one prompt, Alpaca lengths", "answers", loads, setting)
+
+
+def chatbot(setting: Setting, num_requests: int) -> str:
+    """Conversations of ShareGPT lengths; nothing is kept between their turns, as in the paper (figure 17)."""
+    return race("Chatbot", "history", {f"up to {CHAT_LEN}": partial(chat_arrivals, count=num_requests)}, setting)
+
+
+def _poisson(rate: float, *, trace: Trace, count: int, prefix: Sequence[int] = (), **kind: int) -> list[Arrival]:
+    return poisson(trace, rate, count, prefix, **kind)  # type: ignore[arg-type]
+
+
+def chat_arrivals(rate: float, count: int) -> list[Arrival]:
+    """Each arrival is the next turn of a conversation of up to 8, with what its history leaves of ``CHAT_LEN``."""
+    source = Random(4)
+    arrivals = []
+    for arrival in poisson(SHAREGPT, rate, count):
+        earlier = SHAREGPT.samples(source.randrange(8), seed=source.randrange(1 << 30))
+        num_input = min(CHAT_LEN, len(arrival.prompt) + sum(map(sum, earlier)))
+        arrivals.append(replace(arrival, prompt=random_prompt(source, num_input)))
+    return arrivals
 
 
 def ablations(setting: Setting, num_requests: int) -> str:
-    """Block size and way of preemption at a rate that keeps memory full (figures 18 and 19)."""
-    lines = ["### Block size and preemption", "", "| block size | swap | recompute | auto |", "|---|--:|--:|--:|"]
-    rate = 1.5 * setting.rates["ShareGPT"][1]
+    """Block size and way of preemption at rates that keep memory full (figures 18 and 19)."""
+    rates = {trace: 1.5 * setting.rates[trace.name][1] for trace in (SHAREGPT, ALPACA)}
+    arrivals = {trace: poisson(trace, rate, count_of(trace, num_requests)) for trace, rate in rates.items()}
+    lines = [
+        "### Block size and preemption",
+        "",
+        "| block size | ShareGPT: swap | recompute | auto | Alpaca: auto |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for block_size in (8, 16, 32, 64, 128, 256):
-        row = [
-            f"{Run(PAGED, setting, block_size, way).outcome(poisson(SHAREGPT, rate, num_requests)).latency_s:.3f}"
-            for way in ("swap", "recompute", "auto")
+        cells = [
+            Trial(PAGED, setting, block_size, way).outcome(arrivals[trace]).latency_s
+            for trace, way in ((SHAREGPT, "swap"), (SHAREGPT, "recompute"), (SHAREGPT, "auto"), (ALPACA, "auto"))
         ]
-        lines.append(f"| {block_size} | {' | '.join(row)} |")
-    return "\n".join([*lines, "", f"Normalised latency in s/token at {rate:.2f} req/s of ShareGPT lengths.", ""])
+        lines.append(f"| {block_size} | " + " | ".join(f"{latency_s:.3f}" for latency_s in cells) + " |")
+    where = " and ".join(f"{rate:g} req/s of {trace.name} lengths" for trace, rate in rates.items())
+    return "\n".join([*lines, "", f"Normalised latency in s/token at {where}.", ""])
+
+
+def saturated(setting: Setting, trace: Trace, num_requests: int) -> str:
+    """Everything arrives at once: what each system makes of the same memory."""
+    lines = [
+        f"### {setting.name}, {num_requests} requests of {trace.name} lengths at once, {setting.num_slots} slots",
+        "",
+        "| system | out tok/s | batch | filled | to be filled | never filled |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    arrivals = [Arrival(0.0, one.prompt, one.num_output) for one in poisson(trace, 1.0, num_requests)]
+    num_tokens = sum(arrival.num_output for arrival in arrivals)
+    for policy in POLICIES:
+        at = Trial(policy, setting).outcome(arrivals)
+        lines.append(f"| {policy.name} | {num_tokens / at.total_s:.0f} | {at.num_running:.1f} | {_memory_shares(at)} |")
+    return "\n".join([*lines, ""])
 
 
 def demo_model(num_slots: int = 4096) -> Setting:
@@ -270,34 +218,33 @@ def demo_model(num_slots: int = 4096) -> Setting:
     def runner(block_size: int) -> Runner:
         return ModelRunner(loaded.model, block_size, num_slots // block_size, num_slots // block_size, loaded.device)
 
-    return Setting(
-        "SmolLM2-135M here", num_slots, block_bytes // 16, runner, {"Alpaca": (2.0, 8.0), "ShareGPT": (0.2, 0.5)}
-    )
+    return Setting("SmolLM2-135M here", num_slots, block_bytes // 16, runner, {})
 
 
-SETTINGS: dict[str, Callable[[], Setting]] = {
-    "opt-13b": partial(simulated, OPT_13B, {"ShareGPT": (1.5, 2.0), "Alpaca": (10.0, 30.0)}),
-    "opt-175b": partial(simulated, OPT_175B, {"ShareGPT": (1.5, 2.5), "Alpaca": (8.0, 20.0)}),
-    "smollm2": demo_model,
+SIMULATED = {
+    "opt-13b": simulated(OPT_13B, {"ShareGPT": (0.2, 2.0), "Alpaca": (1.0, 30.0)}),
+    "opt-175b": simulated(OPT_175B, {"ShareGPT": (0.2, 2.5), "Alpaca": (1.0, 20.0)}),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", choices=SETTINGS, default="opt-13b")
-    parser.add_argument("--requests", type=int, default=500, help="of each run")
+    parser.add_argument("--machine", choices=(*SIMULATED, "smollm2"), default="opt-13b")
+    parser.add_argument("--requests", type=int, default=500, help="with ShareGPT lengths; more where shorter")
     parser.add_argument("--plots", type=Path, help="folder for PNG files")
     arguments = parser.parse_args()
-    setting = SETTINGS[arguments.machine]()
     print(f"on {describe()}\n", flush=True)
+    if arguments.machine == "smollm2":
+        print(saturated(demo_model(), SHAREGPT, arguments.requests), flush=True)
+        return
+    setting = SIMULATED[arguments.machine]
     for trace in (SHAREGPT, ALPACA):
         comparison = compare(setting, trace, arguments.requests)
         print(comparison.table(), flush=True)
         if arguments.plots:
             plot(comparison, arguments.plots)
-    if arguments.machine != "smollm2":
-        print(shared_prefix(setting, arguments.requests), flush=True)
-        print(ablations(setting, arguments.requests), flush=True)
+    for ablation in (ablations, shared_prefix, chatbot, several_answers):
+        print(ablation(setting, arguments.requests), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
 from random import Random
 from typing import Protocol
 
@@ -37,7 +39,16 @@ class RandomTokens:
         return StepResult([tuple(map(self._draw, row.draws)) for row in plan.rows], {}, 0.0, 0.0, 0.0)
 
     def _draw(self, draw: Draw) -> Drawn:
+        if draw.num_candidates:
+            return self._candidates(draw.num_candidates)
         return Drawn(TokenLogprob(self._source.randrange(VOCAB_SIZE), 0.0))
+
+    def _candidates(self, count: int) -> Drawn:
+        """For a beam: log-probabilities that fall off like a model's, with one clear favourite most of the time."""
+        best = -self._source.expovariate(1.0)
+        gaps = [self._source.expovariate(0.5) for _ in range(count)]
+        top = tuple(TokenLogprob(self._source.randrange(VOCAB_SIZE), lp) for lp in accumulate(gaps, sub, initial=best))
+        return Drawn(top[0], top[:count])
 
 
 class Loop:

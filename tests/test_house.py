@@ -109,7 +109,8 @@ ROOMS = {
     ),
     "bench scheduling": Room(  # drives the scheduler without the engine around it
         files=tuple(
-            f"bench/{name}.py" for name in ("baselines", "cost_model", "lengths", "memory", "paper", "simulation")
+            f"bench/{name}.py"
+            for name in ("baselines", "cost_model", "lengths", "memory", "paper", "simulation", "trial")
         ),
         packages=frozenset({"matplotlib"}),
         rooms=frozenset({"engine core", "engine tensors", "bench"}),
@@ -131,6 +132,7 @@ TESTED_ELSEWHERE = {
     "bench/own_server.py": "tests/bench/test_serve.py",
     "bench/peers/throughput.py": None,  # runs with the peers' packages only
     "bench/simulation.py": "tests/bench/test_baselines.py",
+    "bench/trial.py": "tests/bench/test_paper.py",
     "chatsrv/app.py": "tests/chatsrv/test_health.py",
     "chatsrv/endpoints/completions.py": "tests/chatsrv/test_completions.py",
     "chatsrv/endpoints/conversations.py": "tests/chatsrv/test_conversations.py",
