@@ -18,6 +18,7 @@ from chatsrv.failures import answer_to
 from chatsrv.logprobs import LogprobRenderer
 from chatsrv.seam import OutputStream
 from chatsrv.wire.completion_answers import (
+    DONE,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -149,7 +150,7 @@ class Completion:
                 yield _data(self._shape.chunk(**self._envelope, choices=[], usage=self._usage()))
         except Exception as error:
             yield _data(answer_to(error).answer())
-        yield b"data: [DONE]\n\n"
+        yield f"data: {DONE}\n\n".encode()
 
     async def aclose(self) -> None:
         await asyncio.gather(*(stream.aclose() for stream in self._streams))

@@ -31,6 +31,11 @@ def has_form(text: str, kind: Kind) -> bool:
     return match is not None and match["kind"] == kind
 
 
+def pattern(kind: Kind) -> str:
+    """A regular expression for all identifiers of a kind."""
+    return f"^{kind}_[A-Za-z0-9_-]{{32}}$"
+
+
 def tag_of(identifier: str) -> str:
     """The session's tag in a well-formed identifier."""
     match = _FORM.fullmatch(identifier)

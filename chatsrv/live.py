@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from chatsrv.errors import InvalidField
+from chatsrv.errors import ErrorEvent, InvalidField
 from chatsrv.failures import answer_to
 from chatsrv.seam import EngineSeam
 from chatsrv.services import services
@@ -70,6 +70,10 @@ class EngineBlock(msgspec.Struct, frozen=True, tag="engine.block"):
     age_steps: int
 
 
+ReaderEvent = EngineRate | EngineInspect | EngineDemonstrate
+FeedEvent = EngineSnapshot | EngineBlock | ErrorEvent
+
+
 class LiveFeed:
     """One reader of the feed."""
 
@@ -107,7 +111,7 @@ class LiveFeed:
 
     async def _receive(self, text: str) -> None:
         try:
-            match strict.decode(text, EngineRate | EngineInspect | EngineDemonstrate):  # type: ignore[arg-type]
+            match strict.decode(text, ReaderEvent):  # type: ignore[arg-type]
                 case EngineRate(hz):
                     self._hz = hz
                 case EngineInspect(block):

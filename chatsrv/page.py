@@ -8,6 +8,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from chatsrv.errors import NotFound
+from chatsrv.failures import refusal
+
 FOLDER = Path(__file__).parent.parent / "web" / "dist"
 
 CONTENT_SECURITY_POLICY = (
@@ -17,12 +20,15 @@ CONTENT_SECURITY_POLICY = (
 
 
 class Page:
-    """Serves the built page; says how to build it where it is not."""
+    """Serves the built page to whatever no route is for; says how to build it where it is not."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files = StaticFiles(directory=folder, html=True) if folder.is_dir() else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await refusal(NotFound("there is no such socket"))(scope, receive, send)
+            return
         if self._files is None:
             await PlainTextResponse("The web page is not built; `make setup` builds it.", 404)(scope, receive, send)
             return

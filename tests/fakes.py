@@ -176,7 +176,8 @@ class FakeStream:
             await self._outputs.aclose()
 
     async def _play(self, answers: list[list[int] | Exception], cached_tokens: int) -> AsyncIterator[Output]:
-        sequences = [_FakeSequence(index, answer, self._submission) for index, answer in enumerate(answers)]
+        room = self._engine.max_model_len - len(self._submission.prompt)
+        sequences = [_FakeSequence(index, answer, self._submission, room) for index, answer in enumerate(answers)]
         usage = Usage(len(self._submission.prompt), 0, cached_tokens)
         yield Output(0, (), "", None, usage, notice="started")
         while any(sequence.is_running for sequence in sequences):
@@ -197,11 +198,11 @@ class FakeStream:
 
 
 class _FakeSequence:
-    def __init__(self, index: int, answer: list[int] | Exception, submission: Submission) -> None:
+    def __init__(self, index: int, answer: list[int] | Exception, submission: Submission, room: int) -> None:
         self._index = index
         self._answer = answer
         self._params = submission.params
-        self._room = submission.params.max_tokens or 10**9
+        self._room = min(submission.params.max_tokens or room, room)
         self._detokenizer = Detokenizer(VOCABULARY, submission.params.stop)
         self.tokens: list[int] = []
         self.is_running = True

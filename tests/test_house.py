@@ -139,6 +139,8 @@ TESTED_ELSEWHERE = {
     "chatsrv/endpoints/models.py": "tests/chatsrv/test_model_list.py",
     "chatsrv/endpoints/responses.py": "tests/chatsrv/test_responses.py",
     "chatsrv/generation.py": "tests/chatsrv/test_responses.py",
+    "chatsrv/operation.py": "tests/chatsrv/test_openapi.py",
+    "chatsrv/operations.py": "tests/chatsrv/test_openapi.py",
     "chatsrv/seam.py": None,  # protocols only
     "chatsrv/serve.py": "tests/chatsrv/test_cli.py",
     "chatsrv/server.py": "tests/chatsrv/conftest.py",

@@ -8,6 +8,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from chatsrv.wire.items import Logprob
 
+DONE = "[DONE]"
+"""The data of the last event of a stream."""
+
 
 class PromptTokensDetails(Struct, kw_only=True):
     cached_tokens: int

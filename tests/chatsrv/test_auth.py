@@ -121,7 +121,7 @@ OPEN = {
     ("DELETE", "/v1/login"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
-    ("GET", "/{path:path}"),  # the files of the page
+    ("GET", "/openapi.json"),
 }
 ADMINS = {("WebSocket", "/v1/engine/live")}
 
