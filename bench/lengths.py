@@ -23,10 +23,6 @@ class Trace:
     max_input: int = 1024
     max_output: int = 1024
 
-    @property
-    def mean_tokens(self) -> float:
-        return self.mean_input + self.mean_output
-
     def samples(self, count: int, seed: int = 0) -> list[tuple[int, int]]:
         """Tokens of so many prompts and of their answers, always the same for a seed."""
         source = Random(seed)

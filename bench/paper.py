@@ -1,6 +1,6 @@
 """The PagedAttention paper's comparison with this engine: its baselines, its traces, its figures.
 
-    python -m bench.paper [--machine opt-13b|opt-175b|smollm2] [--requests 500] [--plots FOLDER]
+    python -m bench.paper [--machine opt-13b|opt-175b|smollm2] [--seconds 600] [--requests 60] [--plots FOLDER]
 
 Every system runs the engine's own scheduler; the baselines differ in how they give out memory and when requests may
 join. ``opt-13b`` and ``opt-175b`` run against a simulated clock (``bench.cost_model``): requests arrive at random
@@ -39,6 +39,7 @@ from engine.loading import load_model
 from engine.model_runner import ModelRunner
 
 WIDTHS = (2, 4, 6)
+MIN_ARRIVALS = 20
 CHAT_LEN = 1024
 """The chatbot's history is cut to its last tokens, this many."""
 
@@ -74,20 +75,25 @@ def _memory_shares(at: Outcome) -> str:
     return " | ".join(f"{100 * share:.1f}%" for share in (at.filled, at.to_be_filled, at.never_filled))
 
 
-def count_of(trace: Trace, num_requests: int, n: int = 1) -> int:
-    """As many requests of a trace as have the tokens of so many ShareGPT requests: too few would never queue up."""
-    return round(num_requests * SHAREGPT.mean_tokens / (n * trace.mean_tokens))
+def arrivals_at(
+    rate: float, trace: Trace, seconds: float, prefix: Sequence[int] = (), n: int = 1, is_beam: bool = False
+) -> list[Arrival]:
+    """Requests that arrive for so many seconds, or for less where answers are shorter, so that trials are alike.
+
+    A trial of few requests would end before a system that cannot keep up has a long queue.
+    """
+    count = round(rate * seconds * trace.mean_output / SHAREGPT.mean_output)
+    return poisson(trace, rate, max(count, MIN_ARRIVALS), prefix, n, is_beam)
 
 
-def compare(setting: Setting, trace: Trace, num_requests: int) -> Comparison:
+def compare(setting: Setting, trace: Trace, seconds: float) -> Comparison:
     """Each system's sweep begins where the one before, which sustains less, has ended."""
     rate, busy_rate = setting.rates[trace.name]
-    count = count_of(trace, num_requests)
     comparison = Comparison(f"{setting.name}, {trace.name} lengths", busy_rate)
     for policy in POLICIES:
 
         def measure(rate: float, policy: Policy = policy) -> Outcome:
-            return Trial(policy, setting).outcome(poisson(trace, rate, count))
+            return Trial(policy, setting).outcome(arrivals_at(rate, trace, seconds))
 
         points = sweep(measure, rate)
         rate = points[-2][0]
@@ -130,54 +136,48 @@ def race(title: str, column: str, loads: Mapping[str, Load], setting: Setting) -
     return "\n".join([*lines, "", RATES, ""])
 
 
-def shared_prefix(setting: Setting, num_requests: int) -> str:
+def shared_prefix(setting: Setting, seconds: float) -> str:
     """Short translations after the same examples, one or five of them (figure 16 of the paper)."""
     trace = Trace("translation", 30, 40)
     loads = {
         f"{num_tokens} tokens": partial(
-            _poisson, trace=trace, count=count_of(trace, num_requests), prefix=random_prompt(Random(3), num_tokens)
+            arrivals_at, trace=trace, seconds=seconds, prefix=random_prompt(Random(3), num_tokens)
         )
         for num_tokens in (80, 341)
     }
     return race("A prefix that all requests share", "prefix", loads, setting)
 
 
-def several_answers(setting: Setting, num_requests: int) -> str:
+def several_answers(setting: Setting, seconds: float) -> str:
     """Parallel samples and beams (figure 14). Copies that Orca makes of beams are free here."""
     loads = {
-        f"{kind}, {n}": partial(
-            _poisson, trace=ALPACA, count=count_of(ALPACA, num_requests, n), n=n, is_beam=kind == "beams"
-        )
+        f"{kind}, {n}": partial(arrivals_at, trace=ALPACA, seconds=seconds, n=n, is_beam=kind == "beams")
         for kind in ("samples", "beams")
         for n in WIDTHS
     }
     return race("Several answers to one prompt, Alpaca lengths", "answers", loads, setting)
 
 
-def chatbot(setting: Setting, num_requests: int) -> str:
+def chatbot(setting: Setting, seconds: float) -> str:
     """Conversations of ShareGPT lengths; nothing is kept between their turns, as in the paper (figure 17)."""
-    return race("Chatbot", "history", {f"up to {CHAT_LEN}": partial(chat_arrivals, count=num_requests)}, setting)
+    return race("Chatbot", "history", {f"up to {CHAT_LEN}": partial(chat_arrivals, seconds=seconds)}, setting)
 
 
-def _poisson(rate: float, *, trace: Trace, count: int, prefix: Sequence[int] = (), **kind: int) -> list[Arrival]:
-    return poisson(trace, rate, count, prefix, **kind)  # type: ignore[arg-type]
-
-
-def chat_arrivals(rate: float, count: int) -> list[Arrival]:
+def chat_arrivals(rate: float, seconds: float) -> list[Arrival]:
     """Each arrival is the next turn of a conversation of up to 8, with what its history leaves of ``CHAT_LEN``."""
     source = Random(4)
     arrivals = []
-    for arrival in poisson(SHAREGPT, rate, count):
+    for arrival in arrivals_at(rate, SHAREGPT, seconds):
         earlier = SHAREGPT.samples(source.randrange(8), seed=source.randrange(1 << 30))
         num_input = min(CHAT_LEN, len(arrival.prompt) + sum(map(sum, earlier)))
         arrivals.append(replace(arrival, prompt=random_prompt(source, num_input)))
     return arrivals
 
 
-def ablations(setting: Setting, num_requests: int) -> str:
+def ablations(setting: Setting, seconds: float) -> str:
     """Block size and way of preemption at rates that keep memory full (figures 18 and 19)."""
-    rates = {trace: 1.5 * setting.rates[trace.name][1] for trace in (SHAREGPT, ALPACA)}
-    arrivals = {trace: poisson(trace, rate, count_of(trace, num_requests)) for trace, rate in rates.items()}
+    rates = {trace: 1.25 * setting.rates[trace.name][1] for trace in (SHAREGPT, ALPACA)}
+    arrivals = {trace: arrivals_at(rate, trace, seconds) for trace, rate in rates.items()}
     lines = [
         "### Block size and preemption",
         "",
@@ -230,7 +230,8 @@ SIMULATED = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", choices=(*SIMULATED, "smollm2"), default="opt-13b")
-    parser.add_argument("--requests", type=int, default=500, help="with ShareGPT lengths; more where shorter")
+    parser.add_argument("--seconds", type=float, default=600, help="for which requests arrive, on the simulated clock")
+    parser.add_argument("--requests", type=int, default=60, help="for the demo model")
     parser.add_argument("--plots", type=Path, help="folder for PNG files")
     arguments = parser.parse_args()
     print(f"on {describe()}\n", flush=True)
@@ -239,12 +240,12 @@ def main() -> None:
         return
     setting = SIMULATED[arguments.machine]
     for trace in (SHAREGPT, ALPACA):
-        comparison = compare(setting, trace, arguments.requests)
+        comparison = compare(setting, trace, arguments.seconds)
         print(comparison.table(), flush=True)
         if arguments.plots:
             plot(comparison, arguments.plots)
     for ablation in (ablations, shared_prefix, chatbot, several_answers):
-        print(ablation(setting, arguments.requests), flush=True)
+        print(ablation(setting, arguments.seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def sweep(measure: Callable[[float], Outcome], rate: float) -> Points:
     """Outcomes at rates from ``rate`` up until the latency is past its limit, or down until it is not.
 
     Raises:
-        ValueError: no rate is too high, as the trial has too few requests.
+        ValueError: no rate is too high, which a trial of too few requests looks like.
     """
     first = rate
     points = [(rate, measure(rate))]

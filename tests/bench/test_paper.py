@@ -68,7 +68,7 @@ def test_several_answers_share_memory_where_the_system_can(is_beam):
 
 
 def test_chats_are_cut_to_what_their_history_may_have():
-    lengths = [len(arrival.prompt) for arrival in chat_arrivals(1.0, 100)]
+    lengths = [len(arrival.prompt) for arrival in chat_arrivals(1.0, 100.0)]
     assert max(lengths) == 1024
     assert lengths.count(1024) > 50
 
