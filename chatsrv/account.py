@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from chatsrv.counters import REFUSALS, RESPONSES
 from chatsrv.errors import Busy, TooLarge
 from chatsrv.keyring import Caller
 from chatsrv.limits import NO_LIMITS, Limits
 from chatsrv.seam import OutputStream
-from engine import Output
+from engine import EngineError, Output
 
 Counted = Literal["connections", "running", "queued"]
 
@@ -61,7 +62,7 @@ class Account:
         """
         limit = getattr(self.limits, f"max_{what}")
         if limit is not None and self._taken[what] >= limit:
-            raise _refused(f"this API key has {limit} {_NOUNS[what]}, the most it may", RETRY_AFTER_S)
+            raise _refused(what, f"this API key has {limit} {_NOUNS[what]}, the most it may", RETRY_AFTER_S)
         self._taken[what] += 1
 
     def give_back(self, what: Counted) -> None:
@@ -104,7 +105,7 @@ class Account:
         self._pay()
         if limit is not None and self._debt >= limit:
             wait_s = math.floor((self._debt - limit) * 60 / limit) + 1
-            raise _refused(f"this API key has used up its {limit} tokens per minute", wait_s)
+            raise _refused("tokens_per_minute", f"this API key has used up its {limit} tokens per minute", wait_s)
 
     def _pay(self) -> None:
         now = self._clock()
@@ -127,10 +128,13 @@ class Place:
         self._account.charge(num_prompt_tokens)
         return _ChargedStream(stream, self._account, self)
 
-    def leave(self) -> None:
-        if self._is_taken:
-            self._is_taken = False
-            self._account.give_back("running")
+    def leave(self) -> bool:
+        """Give the place back; False if it was before."""
+        if not self._is_taken:
+            return False
+        self._is_taken = False
+        self._account.give_back("running")
+        return True
 
 
 class _ChargedStream:
@@ -138,16 +142,24 @@ class _ChargedStream:
         self._stream = stream
         self._account = account
         self._place = place
+        self._outcome: str = "aborted"
 
     async def __aiter__(self) -> AsyncIterator[Output]:
-        async for output in self._stream:
-            self._account.charge(len(output.token_ids))
-            yield output
+        try:
+            async for output in self._stream:
+                self._account.charge(len(output.token_ids))
+                self._outcome = output.finish_reason or self._outcome
+                yield output
+        except EngineError:
+            self._outcome = "failed"
+            raise
 
     async def aclose(self) -> None:
-        self._place.leave()
+        if self._place.leave():
+            RESPONSES.labels(self._outcome).inc()
         await self._stream.aclose()
 
 
-def _refused(message: str, retry_after_s: int) -> Busy:
+def _refused(limit: str, message: str, retry_after_s: int) -> Busy:
+    REFUSALS.labels(limit).inc()
     return Busy(message, code="rate_limit_exceeded", headers={"Retry-After": str(retry_after_s)})

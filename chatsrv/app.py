@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv import live
 from chatsrv.auth import guarded
@@ -19,6 +19,7 @@ from chatsrv.errors import ApiError
 from chatsrv.guard import Guard
 from chatsrv.http import error_response
 from chatsrv.keyring import Keyring
+from chatsrv.metrics import metrics
 from chatsrv.operation import routes
 from chatsrv.operations import OPERATIONS
 from chatsrv.page import Page
@@ -32,7 +33,7 @@ EngineFactory = Callable[[], AbstractAsyncContextManager[EngineSeam]]
 
 ROUTES: list[BaseRoute] = [
     *guarded("user", [WebSocketRoute("/v1/responses", responses.connect)]),
-    *guarded("admin", [WebSocketRoute("/v1/engine/live", live.connect)]),
+    *guarded("admin", [WebSocketRoute("/v1/engine/live", live.connect), Route("/metrics", metrics, methods=["GET"])]),
     *routes(OPERATIONS),
 ]
 

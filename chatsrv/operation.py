@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from chatsrv.auth import guarded
-from chatsrv.errors import ApiError, Forbidden, InvalidField, NotFound, TooLarge, Unauthorized, Unavailable
+from chatsrv.errors import ApiError, Busy, Forbidden, InvalidField, NotFound, TooLarge, Unauthorized, Unavailable
 from chatsrv.keyring import Role
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
@@ -53,7 +53,7 @@ class Operation:
         if self.unwell is None:
             kinds.add(Unavailable)
         if self.role is not None:
-            kinds.add(Unauthorized)
+            kinds |= {Unauthorized, Busy}
         if self.body is not None:
             kinds |= {InvalidField, TooLarge}
         if self.query is not None:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from chatsrv import health
 from chatsrv.endpoints import completions, conversations, login, models, responses
-from chatsrv.errors import Busy, ErrorAnswer, InvalidField, NotFound, Unauthorized
+from chatsrv.errors import ErrorAnswer, InvalidField, NotFound, Unauthorized
 from chatsrv.http import json_response
 from chatsrv.openapi import document
 from chatsrv.operation import Operation
@@ -56,7 +56,7 @@ OPERATIONS = [
         Response,
         body=CreateResponse,
         events=(StreamedEvent,),
-        raises=(NotFound, Busy),
+        raises=(NotFound,),
     ),
     Operation(
         "GET",
@@ -116,7 +116,7 @@ OPERATIONS = [
         ChatCompletion,
         body=ChatRequest,
         events=(ChatChunk, ErrorAnswer, DONE),
-        raises=(NotFound, Busy),
+        raises=(NotFound,),
     ),
     Operation(
         "POST",
@@ -126,7 +126,7 @@ OPERATIONS = [
         TextCompletion,
         body=CompletionRequest,
         events=(TextChunk, ErrorAnswer, DONE),
-        raises=(NotFound, Busy),
+        raises=(NotFound,),
     ),
     Operation("GET", "/v1/models", models.list_all, "List the served model", ModelList),
     Operation("GET", "/v1/models/{model:path}", models.retrieve, "Retrieve the served model", Model),

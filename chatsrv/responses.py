@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import msgspec
@@ -21,6 +22,8 @@ from chatsrv.turns import Recent, TurnPlanner
 from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.events import Entry
 from chatsrv.wire.response import TERMINAL, Response
+
+log = logging.getLogger("chatsrv")
 
 TEND_INTERVAL_S = 1.0
 
@@ -82,6 +85,9 @@ class Responses:
             await generation.run()
         finally:
             self._running.pop(generation.id, None)
+            response = generation.turn.response
+            fields = {"response_id": response.id, "status": response.status, "owner": generation.turn.caller.owner}
+            log.info("response %s: %s", response.id, response.status, extra={"fields": fields})
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
+from chatsrv import logs
 from chatsrv.embedded import StoreStartError
 from chatsrv.errors import Unavailable
 from chatsrv.server import AddressError, Server
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve until a signal ends it; returns the exit status."""
     try:
         settings, config = read_settings("serve", "Serve the API and the web page.", arguments)
-        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logs.set_up(settings)
         server = Server(settings, lambda: _engine(config))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.run(handle_signals=True))

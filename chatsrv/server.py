@@ -11,6 +11,7 @@ from functools import partial
 
 import uvicorn
 
+from chatsrv.access import Access
 from chatsrv.app import EngineFactory, create_app
 from chatsrv.settings import ServerSettings
 
@@ -31,7 +32,7 @@ class Server:
     def __init__(self, settings: ServerSettings, make_engine: EngineFactory) -> None:
         self._settings = settings
         self._app = create_app(settings, make_engine)
-        self._uvicorn = _Uvicorn(_uvicorn_config(self._app, settings), self._on_listening)
+        self._uvicorn = _Uvicorn(_uvicorn_config(Access(self._app), settings), self._on_listening)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self.url = ""
@@ -107,7 +108,7 @@ def _uvicorn_config(app: object, settings: ServerSettings) -> uvicorn.Config:
         ws_ping_timeout=120.0,
         log_level=settings.log_level,
         log_config=None,
-        access_log=settings.log_level == "debug",
+        access_log=False,
         server_header=False,
         timeout_graceful_shutdown=10,
     )

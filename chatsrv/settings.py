@@ -48,6 +48,7 @@ class ServerSettings:
         disconnect_grace_s: seconds that a stored response goes on when nobody follows it any more.
         max_message_bytes: size of one WebSocket message or HTTP body.
         log_level: debug, info, warning or error.
+        log_format: text, or json: an object for each line, with the request's id and its owner.
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +63,7 @@ class ServerSettings:
     disconnect_grace_s: float = 60.0
     max_message_bytes: int = 8 * 1024 * 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, f"port must be from 0 to 65535, not {self.port}")

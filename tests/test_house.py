@@ -94,7 +94,7 @@ ROOMS = {
     ),
     "chatsrv": Room(
         files=("chatsrv/**/*.py",),
-        packages=frozenset({"msgspec", "starlette", "uvicorn", "uvloop", "websockets", "engine"}),
+        packages=frozenset({"msgspec", "prometheus_client", "starlette", "uvicorn", "uvloop", "websockets", "engine"}),
         rooms=frozenset({"chatsrv core", "chatsrv store"}),
         may_await=True,
     ),
@@ -134,6 +134,7 @@ TESTED_ELSEWHERE = {
     "bench/simulation.py": "tests/bench/test_baselines.py",
     "bench/trial.py": "tests/bench/test_paper.py",
     "chatsrv/app.py": "tests/chatsrv/test_health.py",
+    "chatsrv/counters.py": "tests/chatsrv/test_metrics.py",
     "chatsrv/endpoints/completions.py": "tests/chatsrv/test_completions.py",
     "chatsrv/endpoints/conversations.py": "tests/chatsrv/test_conversations.py",
     "chatsrv/endpoints/models.py": "tests/chatsrv/test_model_list.py",

@@ -25,7 +25,7 @@ from chatsrv.auth import Authentication
 from chatsrv.new_key import entry
 from tests.chatsrv.conftest import RunningServer, ServerThread
 from tests.chatsrv.sockets import Socket
-from tests.fakes import FakeEngine, WatchedEngine
+from tests.fakes import WatchedEngine
 
 ADA, BOB = "ada-key-0123456789", "bob-key-0123456789"
 
@@ -34,7 +34,7 @@ ADA, BOB = "ada-key-0123456789", "bob-key-0123456789"
 def guarded(serve: Callable[..., ServerThread], tmp_path: Path) -> Iterator[RunningServer]:
     keys = tmp_path / "keys"
     keys.write_text(entry("ada", "user", ADA) + entry("bob", "admin", BOB))
-    with serve(FakeEngine(), api_keys=str(keys)) as server:
+    with serve(WatchedEngine(), api_keys=str(keys)) as server:
         yield server
 
 
@@ -123,7 +123,7 @@ OPEN = {
     ("GET", "/readyz"),
     ("GET", "/openapi.json"),
 }
-ADMINS = {("WebSocket", "/v1/engine/live")}
+ADMINS = {("WebSocket", "/v1/engine/live"), ("GET", "/metrics")}
 
 
 def _routes() -> list[tuple[str, str]]:
