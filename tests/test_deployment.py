@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ from tests.machine import need_program
 
 ROOT = Path(__file__).parent.parent
 PASSWORD = "correcthorse"
-PINNED_IMAGE = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+[\w.-]*")
+PINNED_IMAGE = re.compile(r"[a-z./-]+:v?\d+\.\d+\.\d+[\w.-]*")
 
 
 def _compose(*options: str, password: str | None = PASSWORD) -> subprocess.CompletedProcess[str]:
@@ -34,12 +35,12 @@ def _compose(*options: str, password: str | None = PASSWORD) -> subprocess.Compl
 @pytest.fixture(scope="module")
 def services() -> dict[str, dict[str, Any]]:
     """All services of all profiles, as docker-compose understands them."""
-    done = _compose("--profile", "gpu", "--profile", "nginx")
+    done = _compose("--profile", "gpu", "--profile", "nginx", "--profile", "watch")
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout)["services"]
 
 
-@pytest.mark.parametrize("options", [(), ("--profile", "gpu"), ("--profile", "nginx")])
+@pytest.mark.parametrize("options", [(), ("--profile", "gpu"), ("--profile", "nginx"), ("--profile", "watch")])
 def test_each_profile_is_a_valid_file(options: tuple[str, ...]) -> None:
     done = _compose(*options)
     assert done.returncode == 0, done.stderr
@@ -76,10 +77,35 @@ def test_every_server_asks_for_keys(services: dict[str, dict[str, Any]]) -> None
 def test_the_store_cannot_be_reached_from_outside(services: dict[str, dict[str, Any]]) -> None:
     assert "ports" not in services["redis"]
     assert list(services["redis"]["networks"]) == ["store"]
-    assert "store" not in services["nginx"]["networks"]
+    for name in ("nginx", "prometheus", "grafana"):
+        assert "store" not in services[name]["networks"]
     for name, service in services.items():
         for port in service.get("ports", []):
             assert str(port).startswith("127.0.0.1:"), f"{name} publishes {port}"
+
+
+def test_prometheus_asks_the_servers_by_names_that_they_answer_to(services: dict[str, dict[str, Any]]) -> None:
+    (job,) = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
+    servers = {name for name in services if name.startswith("chatsrv")}
+    assert {target.removesuffix(":8000") for target in job["static_configs"][0]["targets"]} == servers
+    for name in servers:
+        assert set(services[name]["environment"]["CHATSRV_ALLOWED_HOSTS"].split(",")) >= servers
+        assert services[name]["networks"].keys() & services["prometheus"]["networks"].keys()
+    folder = job["authorization"]["credentials_file"].rpartition("/")[0]
+    assert f"{ROOT}/secrets:{folder}:ro" in services["prometheus"]["volumes"]
+
+
+def test_grafana_finds_its_dashboard_and_prometheus(services: dict[str, dict[str, Any]]) -> None:
+    folder = ROOT / "deploy" / "grafana"
+    dashboard = json.loads((folder / "dashboards" / "chatsrv.json").read_text(encoding="utf-8"))
+    provisioning = folder / "provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "chatsrv.yml").read_text())["providers"]
+    assert source["url"] == "http://prometheus:9090"
+    assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
+    volumes = services["grafana"]["volumes"]
+    assert f"{folder}/dashboards:{provider['options']['path']}:ro" in volumes
+    assert f"{provisioning}:/etc/grafana/provisioning:ro" in volumes
 
 
 def _free_port() -> int:

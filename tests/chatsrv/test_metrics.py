@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,27 @@ def families(server: RunningServer) -> set[str]:
 def test_every_name_is_documented_and_nothing_else_is(watched: RunningServer) -> None:
     documented = re.findall(r"^\| `(chatsrv_\w+)", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(families(watched))
+
+
+def test_the_dashboard_asks_for_what_there_is(watched: RunningServer) -> None:
+    """Metrics, and the labels by which they are picked and summed."""
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboards" / "chatsrv.json").read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    httpx.get(f"{watched.url}/v1/models")  # a counter with labels is there once it has counted
+    labels: dict[str, set[str]] = {}
+    for name, pairs in scrape(watched):
+        labels.setdefault(name, {"instance", "job"}).update(label for label, _ in pairs)
+    shown = set()
+    for query in queries:
+        names = re.findall(r"\b(?:chatsrv|process)_\w+", query)
+        assert names, query
+        for name in names:
+            assert name in labels, f"{name} in {query} does not exist"
+        sums = " ".join(re.findall(r"by \(([^)]*)\)", query))
+        wanted = {*re.findall(r"(\w+)=~?\"", query), *re.findall(r"\w+", sums)}
+        assert wanted <= set.union(*(labels[name] for name in names)), query
+        shown |= {name.removesuffix("_bucket") for name in names}
+    assert shown >= families(watched), "a metric is not on the dashboard"
 
 
 def test_the_engine_is_shown_as_it_is(watched: RunningServer) -> None:
