@@ -12,7 +12,7 @@ SYSTEM_TOOLS := redis-server chromium g++ docker-compose nginx
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test lint web bench gpu clean setup-dev system-tools
+.PHONY: help setup serve test lint audit web bench gpu clean setup-dev system-tools
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
@@ -32,6 +32,9 @@ lint: setup-dev ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(NPM) run check
+
+audit: setup-dev ## look for known weaknesses in what is installed, where the registries tell of them
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python .ci/audit.py
 
 web: $(PAGE) ## build the web page
 
