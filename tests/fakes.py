@@ -71,6 +71,7 @@ class FakeEngine:
         delay_s: time between tokens.
         submissions: all that was asked, in order.
         running: how many streams are open.
+        preempted_after: tokens after which each answer is preempted, and resumed.
     """
 
     max_model_len: int = 4096
@@ -80,6 +81,7 @@ class FakeEngine:
     submissions: list[Submission] = field(default_factory=list)
     running: int = 0
     paused: bool = False
+    preempted_after: int | None = None
     refuses_roles: frozenset[str] = frozenset()
     _script: deque[list[int] | Exception] = field(default_factory=deque)
     _seen: list[tuple[bytes, list[int]]] = field(default_factory=list)
@@ -183,6 +185,9 @@ class FakeStream:
         while any(sequence.is_running for sequence in sequences):
             for sequence in [sequence for sequence in sequences if sequence.is_running]:
                 await self._wait()
+                if usage.completion_tokens == self._engine.preempted_after:
+                    yield Output(0, (), "", None, usage, notice="preempted")
+                    yield Output(0, (), "", None, usage, notice="resumed")
                 usage = Usage(usage.prompt_tokens, usage.completion_tokens + 1, cached_tokens)
                 yield sequence.step(usage)
         for sequence in sequences:

@@ -1,0 +1,79 @@
+"""Whatever a reader loses, in the end it has what an undisturbed one has: every event once, in order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.chatsrv.conftest import RunningServer
+from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
+from tests.fakes import FakeEngine
+
+Transport = Literal["socket", "sse"]
+
+# Each character is one to four tokens of the scripted engine, so that readers leave in the middle of characters too.
+TEXTS = st.text(alphabet="aß→🦊", min_size=1, max_size=30)
+LEAVES: st.SearchStrategy[list[tuple[Transport, int]]] = st.lists(
+    st.tuples(st.sampled_from(["socket", "sse"]), st.integers(0, 12)), max_size=4
+)
+
+
+@pytest.mark.parametrize("shared_server", ["embedded", "redis"], indirect=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXTS, first=st.integers(1, 12), leaves=LEAVES, preempted_after=st.none() | st.integers(0, 20))
+def test_replay_and_live_are_the_undisturbed_stream(
+    server: RunningServer, text: str, first: int, leaves: list[tuple[Transport, int]], preempted_after: int | None
+) -> None:
+    vars(server.engine).update(vars(FakeEngine(delay_s=0.0005, preempted_after=preempted_after)))
+    server.engine.enqueue(text)
+    with Socket(server) as steady:
+        events = _create(server, first)
+        response_id = events[0]["response"]["id"]
+        steady.send("response.resume", response_id=response_id)
+        for transport, count in [*leaves, ("sse", 10**6)]:
+            follow = _follow_socket if transport == "socket" else _follow_sse
+            events += follow(server, response_id, events[-1], count)
+        undisturbed = steady.answer()
+    assert events == undisturbed
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert text_of(events) == output_text(events[-1]["response"]) == text
+
+
+def _create(server: RunningServer, count: int) -> list[dict[str, Any]]:
+    with Socket(server) as socket:
+        socket.create("x", include=["chatsrv.notices"])
+        return _take(socket, count)
+
+
+def _follow_socket(
+    server: RunningServer, response_id: str, last: dict[str, Any], count: int
+) -> list[dict[str, Any]]:
+    if last["type"] in ENDS:
+        return []
+    with Socket(server) as socket:
+        socket.send("response.resume", response_id=response_id, starting_after=last["sequence_number"])
+        return _take(socket, count)
+
+
+def _follow_sse(server: RunningServer, response_id: str, last: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    url = f"{server.url}/v1/responses/{response_id}?stream=true&starting_after={last['sequence_number']}"
+    events = []
+    with httpx.stream("GET", url, timeout=20) as answer:
+        for line in answer.iter_lines():
+            if len(events) == count:
+                break
+            if line.startswith("data: "):
+                events.append(json.loads(line.removeprefix("data: ")))
+    return events
+
+
+def _take(socket: Socket, count: int) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    while len(events) < count and not (events and events[-1]["type"] in ENDS):
+        events.append(socket.recv())
+    return events
