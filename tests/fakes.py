@@ -207,7 +207,8 @@ class _FakeSequence:
         self._index = index
         self._answer = answer
         self._params = submission.params
-        self._room = min(submission.params.max_tokens or room, room)
+        scripted = 1 if isinstance(answer, Exception) else len(answer)  # scripts may be longer than the model takes
+        self._room = submission.params.max_tokens or max(room, scripted)
         self._detokenizer = Detokenizer(VOCABULARY, submission.params.stop)
         self.tokens: list[int] = []
         self.is_running = True

@@ -50,9 +50,7 @@ def _create(server: RunningServer, count: int) -> list[dict[str, Any]]:
         return _take(socket, count)
 
 
-def _follow_socket(
-    server: RunningServer, response_id: str, last: dict[str, Any], count: int
-) -> list[dict[str, Any]]:
+def _follow_socket(server: RunningServer, response_id: str, last: dict[str, Any], count: int) -> list[dict[str, Any]]:
     if last["type"] in ENDS:
         return []
     with Socket(server) as socket:
