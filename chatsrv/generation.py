@@ -40,6 +40,7 @@ class Generation:
         self._store = store
         self._logprob_renderer = LogprobRenderer(engine.vocabulary)
         self._logprobs: list[Logprob] = []
+        self._num_logprobs_told = 0
         self._token_ids: list[int] = []
         self._usage: Usage | None = None
         self._finish_reason: FinishReason | None = None
@@ -122,13 +123,13 @@ class Generation:
         if answer is None:
             return
         self._token_ids += output.token_ids
-        logprobs = self._logprob_renderer.render(output.logprobs)
-        self._logprobs += logprobs
+        self._logprobs += self._logprob_renderer.render(output.logprobs)
         if output.text:
             self._open()
             self._timing.text_came()
             answer.text += output.text
-            self._emit(events.TextDelta(item_id=answer.id, delta=output.text, logprobs=logprobs))
+            untold, self._num_logprobs_told = self._logprobs[self._num_logprobs_told :], len(self._logprobs)
+            self._emit(events.TextDelta(item_id=answer.id, delta=output.text, logprobs=untold))
 
     def _open(self) -> None:
         answer = self.turn.answer

@@ -43,8 +43,8 @@ class Sleeper:
     ) -> None:
         self._socket.close()
 
-    def create(self, text: str) -> None:
-        self._protocol.send_text(json.dumps({"type": "response.create", "input": text}).encode())
+    def create(self, text: str, **fields: Any) -> None:
+        self._protocol.send_text(json.dumps({"type": "response.create", "input": text, **fields}).encode())
         self._flush()
 
     def wake_up(self) -> Iterator[dict[str, Any]]:
@@ -70,10 +70,11 @@ class Sleeper:
 
 
 def test_deltas_are_merged_for_who_falls_behind(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a long name of their lane the events are more than the system's own buffers take."""
     monkeypatch.setattr(websocket, "SLOW_S", 0.1)
     server.engine.enqueue(HUGE)
     with Sleeper(server) as sleeper:
-        sleeper.create("x")
+        sleeper.create("x", stream_id="a" * 256)
         wait_until(lambda: server.engine.running == 0, timeout_s=60)
         time.sleep(1.0)
         events = list(sleeper.wake_up())

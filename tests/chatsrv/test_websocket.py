@@ -70,6 +70,16 @@ def test_every_event_has_the_shape_of_the_clients_types(server: RunningServer) -
         SERVER_EVENT.validate_python(event, strict=True)
 
 
+def test_a_character_of_several_tokens_tells_the_logprobs_of_them_all(server: RunningServer) -> None:
+    server.engine.enqueue("a🦊")
+    with Socket(server) as socket:
+        socket.create("Hi", top_logprobs=0)
+        events = socket.answer()
+    deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+    told = [bytes(byte for logprob in delta["logprobs"] for byte in logprob["bytes"]) for delta in deltas]
+    assert told == [delta["delta"].encode() for delta in deltas] == [b"a", "🦊".encode()]
+
+
 def test_the_next_turn_reuses_exactly_the_generated_tokens(server: RunningServer) -> None:
     """The bytes of the answer come back as the ids that were drawn, so the fake cache finds them."""
     answer = "A long enough answer to fill some blocks of sixteen tokens each, and then some."
