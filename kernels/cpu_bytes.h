@@ -7,36 +7,70 @@
 #include <immintrin.h>
 #endif
 
-// Each lane of sum + the products of its four unsigned bytes in a and its four signed bytes in b, exactly.
-// BITS says how large the bytes of a are at most, 4 or 8 bits.
+// Sums of products of levels and inputs: each lane multiplies its four unsigned bytes by four signed ones, and adds up
+// exactly over the 32 numbers of a group. A level goes through in PLANES<BITS> parts of so many bits; the sum of part i
+// counts 16^i times.
+#if (defined(__AVX512VNNI__) && LANES >= 8) || (defined(__AVXVNNI__) && LANES == 8)
+
 template <int BITS>
-inline Lanes dot_bytes(Lanes sum, Lanes a, Lanes b) {
-#if defined(__AVX512VNNI__) && LANES == 16
-    return (Lanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-#elif defined(__AVX512VNNI__) && defined(__AVX512VL__) && LANES == 8
-    return (Lanes)_mm256_dpbusd_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
-#elif defined(__AVXVNNI__) && LANES == 8
-    return (Lanes)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
-#elif defined(__AVX512BW__) && LANES == 16
-    const __m512i ones = _mm512_set1_epi16(1), x = (__m512i)a, y = (__m512i)b;
-    if constexpr (BITS == 4) return sum + (Lanes)_mm512_madd_epi16(_mm512_maddubs_epi16(x, y), ones);
-    // Two products of full bytes can exceed 16 bits: even and odd bytes are multiplied apart.
-    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0xFF)),
-                                           _mm512_srai_epi16(_mm512_slli_epi16(y, 8), 8));
-    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(x, 8), _mm512_srai_epi16(y, 8));
-    return sum + (Lanes)even + (Lanes)odd;
-#elif defined(__AVX2__) && LANES == 8
-    const __m256i ones = _mm256_set1_epi16(1), x = (__m256i)a, y = (__m256i)b;
-    if constexpr (BITS == 4) return sum + (Lanes)_mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones);
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xFF)),
-                                           _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(y, 8));
-    return sum + (Lanes)even + (Lanes)odd;
+constexpr int PLANES = 1;
+
+struct Products {
+    Lanes sums = {};
+
+    void add(Lanes levels, Lanes inputs) {
+#if LANES == 16
+        sums = (Lanes)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)levels, (__m512i)inputs);
+#elif defined(__AVX512VNNI__)
+        sums = (Lanes)_mm256_dpbusd_epi32((__m256i)sums, (__m256i)levels, (__m256i)inputs);
 #else
-    for (int byte = 0; byte < 4; ++byte) sum += ((a >> (8 * byte)) & 0xFF) * ((b << (24 - 8 * byte)) >> 24);
-    return sum;
+        sums = (Lanes)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)levels, (__m256i)inputs);
 #endif
-}
+    }
+    Lanes total(int) const { return sums; }
+};
+
+#elif (defined(__AVX512BW__) && LANES == 16) || (defined(__AVX2__) && LANES == 8)
+
+// Pairs of products are added in 16 bits, which hold a group's eight pairs of half bytes: 8 * 2 * 15 * 128 = 30720.
+// The empty asm keeps the compiler from adding up in another order, for which it would need more registers than there are.
+template <int BITS>
+constexpr int PLANES = BITS / 4;
+
+struct Products {
+    Lanes pairs = {};
+
+#if LANES == 16
+    void add(Lanes levels, Lanes inputs) {
+        pairs = (Lanes)_mm512_add_epi16((__m512i)pairs, _mm512_maddubs_epi16((__m512i)levels, (__m512i)inputs));
+        asm("" : "+v"(pairs));
+    }
+    Lanes total(int plane) const { return (Lanes)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(plane ? 16 : 1)); }
+#else
+    void add(Lanes levels, Lanes inputs) {
+        pairs = (Lanes)_mm256_add_epi16((__m256i)pairs, _mm256_maddubs_epi16((__m256i)levels, (__m256i)inputs));
+        asm("" : "+x"(pairs));
+    }
+    Lanes total(int plane) const { return (Lanes)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(plane ? 16 : 1)); }
+#endif
+};
+
+#else
+
+template <int BITS>
+constexpr int PLANES = 1;
+
+struct Products {
+    Lanes sums = {};
+
+    void add(Lanes levels, Lanes inputs) {
+        for (int byte = 0; byte < 4; ++byte)
+            sums += ((levels >> (8 * byte)) & 0xFF) * ((inputs << (24 - 8 * byte)) >> 24);
+    }
+    Lanes total(int) const { return sums; }
+};
+
+#endif
 
 // Finite half-precision numbers.
 inline Floats load_halves(const uint16_t* source) {

@@ -32,15 +32,18 @@ struct LinearCall {
 namespace {
 
 constexpr int GROUP = 32;
+constexpr int QUADS = GROUP / 4;
 constexpr int TILE = 16;
-constexpr int ZERO = 128;  // level of 0 at 8 bits
+constexpr int LINE = 4 * TILE;  // bytes of a quad, four inputs, of a tile
+constexpr int ZERO = 128;       // level of 0 at 8 bits
 // Sums of MAX_BLOCK rows stay in registers: AVX-512 has 32 of them, the others 16.
 constexpr int MAX_BLOCK = LANES == 16 ? 8 : 4;
 // Up to so many rows each thread rounds all inputs by itself, which takes less time than waiting for each other.
 constexpr int FEW_ROWS = 4;
+// From so many rows on a tile's levels are taken apart once for all of them.
+constexpr int MANY_ROWS = 32;
 // Rounded rows that are used for all outputs before the next ones: they stay in a core's second-level cache.
 constexpr int64_t CHUNK_BYTES = 256 << 10;
-
 // How far ahead levels are asked for: memory's own prefetching stops at the end of each page.
 constexpr int PREFETCH_BYTES = 6144;
 
@@ -117,64 +120,116 @@ struct Tile {
     const uint16_t* minima;
 };
 
-// sums[r] += levels (as bytes) times quad q of group g of row r.
-template <int BITS, int R>
-inline void add_products(Lanes (&sums)[R], Lanes levels, const int8_t* const (&quads)[R], int64_t quad) {
+// Levels as they are stored.
+template <int BITS>
+struct Stored {
+    const uint8_t* levels;
+
+    // One plane of quad `quad` of a group's inputs, for LANES outputs from `first` on.
+    Lanes at(int64_t group, int quad, int plane, int first) const {
+        const int line = BITS == 4 ? quad / 2 : quad;
+        const uint8_t* source = levels + (group * BITS + line) * LINE;
+        if (first == 0) __builtin_prefetch(source + PREFETCH_BYTES);
+        const Lanes bytes = load_lanes(reinterpret_cast<const Lane*>(source + first * 4));
+        if (BITS == 8 && PLANES<BITS> == 1) return bytes;
+        const bool is_high = BITS == 4 ? quad % 2 : plane;
+        return (is_high ? bytes >> 4 : bytes) & 0x0F0F0F0F;
+    }
+};
+
+// Levels taken apart: a line for each plane of each quad.
+template <int BITS>
+struct Unpacked {
+    static constexpr int64_t GROUP_BYTES = QUADS * PLANES<BITS> * LINE;
+    const uint8_t* levels;
+
+    Lanes at(int64_t group, int quad, int plane, int first) const {
+        const uint8_t* source = levels + group * GROUP_BYTES + (quad * PLANES<BITS> + plane) * LINE;
+        return load_lanes(reinterpret_cast<const Lane*>(source + first * 4));
+    }
+};
+
+template <int BITS>
+void unpack(const Tile& tile, int64_t num_groups, uint8_t* target) {
+    const Stored<BITS> stored{tile.levels};
+    for (int64_t g = 0; g < num_groups; ++g)
+        for (int quad = 0; quad < QUADS; ++quad)
+            for (int plane = 0; plane < PLANES<BITS>; ++plane)
+                for (int first = 0; first < TILE; first += LANES, target += sizeof(Lanes)) {
+                    const Lanes levels = stored.at(g, quad, plane, first);
+                    std::memcpy(target, &levels, sizeof levels);
+                }
+}
+
+// products[r][c] += what row r and vector c of the outputs give in one group.
+template <int BITS, int R, int C, class Levels>
+inline __attribute__((always_inline)) void add_group(Products (&products)[R][C][PLANES<BITS>], const Levels& levels,
+                                                     int64_t group, int first, const int8_t* inputs, int64_t stride) {
+#pragma GCC unroll 8
+    for (int quad = 0; quad < QUADS; ++quad) {
+#pragma GCC unroll 2
+        for (int plane = 0; plane < PLANES<BITS>; ++plane) {
+            Lanes columns[C];
+#pragma GCC unroll 4
+            for (int c = 0; c < C; ++c) columns[c] = levels.at(group, quad, plane, first + c * LANES);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        Lane inputs;
-        std::memcpy(&inputs, quads[r] + quad * 4, sizeof inputs);
-        sums[r] = dot_bytes<BITS>(sums[r], levels, broadcast(inputs));
+            for (int r = 0; r < R; ++r) {
+                Lane numbers;
+                std::memcpy(&numbers, inputs + r * stride + quad * 4, sizeof numbers);
+#pragma GCC unroll 4
+                for (int c = 0; c < C; ++c) products[r][c][plane].add(columns[c], broadcast(numbers));
+            }
+        }
     }
 }
 
-// results[r * TILE ..]: the products of R rows with LANES outputs of a tile, from output `first` on.
-template <int BITS, int R>
-void multiply(const Tile& tile, int first, const Activations& rows, int64_t first_row, float* results) {
-    const int8_t* quads[R];
-    for (int r = 0; r < R; ++r) quads[r] = &rows.levels[(first_row + r) * rows.num_inputs];
-    const int64_t num_groups = rows.num_groups, base = first_row * num_groups;
-    const uint8_t* source = tile.levels + first * 4;
-    Floats totals[R] = {};
+// results[r * TILE ..]: the products of R rows with C vectors of outputs of a tile, from output `first` on.
+template <int BITS, int R, int C, class Levels>
+void multiply(const Levels& levels, const Tile& tile, int first, const Activations& rows, int64_t first_row,
+              float* results) {
+    const int64_t num_groups = rows.num_groups;
+    const int8_t* inputs = &rows.levels[first_row * rows.num_inputs];
+    Floats totals[R][C] = {};
     for (int64_t g = 0; g < num_groups; ++g) {
-        Lanes sums[R];
+        Products products[R][C][PLANES<BITS>];
+        add_group<BITS, R, C>(products, levels, g, first, inputs + g * GROUP, rows.num_inputs);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) {
+            const int64_t outputs = g * TILE + first + c * LANES;
+            const Floats scale = load_halves(tile.scales + outputs);
+            Floats minimum = {};
+            if constexpr (BITS == 4) minimum = load_halves(tile.minima + outputs);
 #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-            sums[r] = BITS == 8 ? broadcast(rows.offsets[base + r * num_groups + g]) : Lanes{};
-#pragma GCC unroll 8
-        for (int i = 0; i < BITS; ++i, source += 4 * TILE) {
-            __builtin_prefetch(source + PREFETCH_BYTES);
-            const Lanes levels = load_lanes(reinterpret_cast<const Lane*>(source));
-            if constexpr (BITS == 8) {
-                add_products<8>(sums, levels, quads, g * 8 + i);
-            } else {
-                add_products<4>(sums, levels & 0x0F0F0F0F, quads, g * 8 + 2 * i);
-                add_products<4>(sums, (levels >> 4) & 0x0F0F0F0F, quads, g * 8 + 2 * i + 1);
+            for (int r = 0; r < R; ++r) {
+                const int64_t group = (first_row + r) * num_groups + g;
+                Lanes sum = products[r][c][0].total(0);
+                if constexpr (PLANES<BITS> == 2) sum += products[r][c][1].total(1);
+                if constexpr (BITS == 8) sum += broadcast(rows.offsets[group]);
+                totals[r][c] += __builtin_convertvector(sum, Floats) * (scale * rows.scales[group]);
+                if constexpr (BITS == 4) totals[r][c] += minimum * rows.sums[group];
             }
         }
-        const Floats scale = load_halves(tile.scales + g * TILE + first);
-        Floats minimum = {};
-        if constexpr (BITS == 4) minimum = load_halves(tile.minima + g * TILE + first);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            const int64_t group = base + r * num_groups + g;
-            totals[r] += __builtin_convertvector(sums[r], Floats) * (scale * rows.scales[group]);
-            if constexpr (BITS == 4) totals[r] += minimum * rows.sums[group];
-        }
     }
-    for (int r = 0; r < R; ++r) store(results + r * TILE + first, totals[r]);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) store(results + r * TILE + first + c * LANES, totals[r][c]);
 }
 
 // The same for all 16 outputs and `size` rows, with the number of rows as a constant.
-template <int BITS, int R = MAX_BLOCK>
-void multiply_block(int size, const Tile& tile, const Activations& rows, int64_t first_row, float* results) {
+template <int BITS, class Levels, int R = MAX_BLOCK>
+void multiply_block(int size, const Levels& levels, const Tile& tile, const Activations& rows, int64_t first_row,
+                    float* results) {
     if constexpr (R > 1) {
-        if (size < R) return multiply_block<BITS, R - 1>(size, tile, rows, first_row, results);
+        if (size < R) return multiply_block<BITS, Levels, R - 1>(size, levels, tile, rows, first_row, results);
     }
-    for (int first = 0; first < TILE; first += LANES) multiply<BITS, R>(tile, first, rows, first_row, results);
+    // One vector of inputs serves two of outputs, if registers hold the sums of both.
+    constexpr int C = LANES < TILE && 2 * R * PLANES<BITS> <= 8 ? 2 : 1;
+    for (int first = 0; first < TILE; first += C * LANES)
+        multiply<BITS, R, C>(levels, tile, first, rows, first_row, results);
 }
 
-template <class X, class Y>
+template <int BITS, class X, class Y>
 class Linear {
   public:
     explicit Linear(const LinearCall& call)
@@ -189,12 +244,15 @@ class Linear {
         chunk = std::min(chunk, call.num_rows);
         Activations rows(chunk, call.num_inputs);
 #pragma omp parallel num_threads(call.num_threads)
-        for (int64_t start = 0; start < call.num_rows; start += chunk) {
-            const int64_t count = std::min(chunk, call.num_rows - start);
+        {
+            std::vector<uint8_t> unpacked(call.num_rows < MANY_ROWS ? 0 : 2 * unpacked_bytes());
+            for (int64_t start = 0; start < call.num_rows; start += chunk) {
+                const int64_t count = std::min(chunk, call.num_rows - start);
 #pragma omp for schedule(static)
-            for (int64_t row = 0; row < count; ++row) rows.round_row(input(start + row), row);
+                for (int64_t row = 0; row < count; ++row) rows.round_row(input(start + row), row);
 #pragma omp for schedule(dynamic, 2)
-            for (int64_t tile = 0; tile < num_tiles; ++tile) compute(tile, rows, start, count);
+                for (int64_t tile = 0; tile < num_tiles; ++tile) compute(tile, rows, start, count, unpacked.empty() ? nullptr : unpacked.data());
+            }
         }
     }
 
@@ -205,7 +263,7 @@ class Linear {
             Activations rows(call.num_rows, call.num_inputs);
             for (int64_t row = 0; row < call.num_rows; ++row) rows.round_row(input(row), row);
 #pragma omp for schedule(dynamic, 4)
-            for (int64_t tile = 0; tile < num_tiles; ++tile) compute(tile, rows, 0, call.num_rows);
+            for (int64_t tile = 0; tile < num_tiles; ++tile) compute(tile, rows, 0, call.num_rows, nullptr);
         }
     }
 
@@ -213,28 +271,42 @@ class Linear {
 
     Tile tile_at(int64_t number) const {
         const int64_t group = number * num_groups;
-        return {call.levels + group * 4 * TILE * call.bits, call.scales + group * TILE,
+        return {call.levels + group * BITS * LINE, call.scales + group * TILE,
                 call.minima ? call.minima + group * TILE : nullptr};
     }
 
-    // Outputs of one tile for `count` rows, which are rows start, start + 1, ... of the output.
-    void compute(int64_t tile, const Activations& rows, int64_t start, int64_t count) const {
+    int64_t unpacked_bytes() const { return num_groups * Unpacked<BITS>::GROUP_BYTES; }
+
+    // Outputs of one tile for `count` rows, which are rows start, start + 1, ... of the output. `buffer` takes the
+    // tile's levels, and those of its values if gated; null: there are too few rows for that.
+    void compute(int64_t number, const Activations& rows, int64_t start, int64_t count, uint8_t* buffer) const {
+        const Tile tile = tile_at(number), values = call.is_gated ? tile_at(number + num_tiles) : Tile{};
+        if (!buffer) return compute_rows<Stored<BITS>>(number, {tile.levels}, {values.levels}, rows, start, count);
+        uint8_t* value_buffer = buffer + unpacked_bytes();
+        unpack<BITS>(tile, num_groups, buffer);
+        if (call.is_gated) unpack<BITS>(values, num_groups, value_buffer);
+        compute_rows<Unpacked<BITS>>(number, {buffer}, {value_buffer}, rows, start, count);
+    }
+
+    template <class Levels>
+    void compute_rows(int64_t tile, Levels levels, Levels value_levels, const Activations& rows, int64_t start,
+                      int64_t count) const {
         alignas(64) float results[MAX_BLOCK * TILE], values[MAX_BLOCK * TILE];
         for (int64_t first = 0; first < count; first += MAX_BLOCK) {
             const int size = int(std::min<int64_t>(MAX_BLOCK, count - first));
-            multiply_tile(size, tile, rows, first, results);
+            multiply_tile(size, levels, tile, rows, first, results);
             if (call.is_gated) {
-                multiply_tile(size, tile + num_tiles, rows, first, values);
+                multiply_tile(size, value_levels, tile + num_tiles, rows, first, values);
                 for (int i = 0; i < size * TILE; i += LANES) store(results + i, silu(load(results + i)) * load(values + i));
             }
             for (int r = 0; r < size; ++r) write(start + first + r, tile * TILE, results + r * TILE);
         }
     }
 
-    void multiply_tile(int size, int64_t tile, const Activations& rows, int64_t first, float* results) const {
-        const Tile weight = tile_at(tile);
-        call.bits == 4 ? multiply_block<4>(size, weight, rows, first, results)
-                       : multiply_block<8>(size, weight, rows, first, results);
+    template <class Levels>
+    void multiply_tile(int size, const Levels& levels, int64_t tile, const Activations& rows, int64_t first,
+                       float* results) const {
+        multiply_block<BITS>(size, levels, tile_at(tile), rows, first, results);
         if (!call.bias) return;
         const int64_t column = tile * TILE, count = std::min<int64_t>(TILE, call.num_outputs - column);
         for (int r = 0; r < size; ++r)
@@ -258,10 +330,15 @@ class Linear {
     const int64_t num_groups, num_columns, num_tiles;
 };
 
+template <class X, class Y>
+void run(const LinearCall& call) {
+    call.bits == 4 ? Linear<4, X, Y>(call).run() : Linear<8, X, Y>(call).run();
+}
+
 }  // namespace
 
 extern "C" {
-void linear_float32_float32(const LinearCall* call) { Linear<float, float>(*call).run(); }
-void linear_bfloat16_bfloat16(const LinearCall* call) { Linear<BFloat16, BFloat16>(*call).run(); }
-void linear_bfloat16_float32(const LinearCall* call) { Linear<BFloat16, float>(*call).run(); }
+void linear_float32_float32(const LinearCall* call) { run<float, float>(*call); }
+void linear_bfloat16_bfloat16(const LinearCall* call) { run<BFloat16, BFloat16>(*call); }
+void linear_bfloat16_float32(const LinearCall* call) { run<BFloat16, float>(*call); }
 }

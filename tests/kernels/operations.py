@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from kernels import CacheLayout, KVCache, reference
+from kernels import CacheLayout, KVCache, PackedWeight, quantize, reference
 from kernels.contract import AttentionBatch, Backend
 from tests.kernels.cases import TOLERANCES, Case, Scene
 
@@ -76,6 +76,20 @@ def check_swiglu(backend: Backend, dtype: torch.dtype, device: str = "cpu") -> N
         gate_up = (torch.randn(num_rows, 2 * size, device=device) * 8).to(dtype)
         gate, up = gate_up.cpu().double().chunk(2, dim=1)
         assert_close(backend.silu_and_mul(gate_up), functional.silu(gate) * up, dtype)
+
+
+def check_linear(backend: Backend, dtype: torch.dtype) -> None:
+    """Products of few bits for numbers of rows that take different ways, with all that is applied at their end."""
+    for bits in (4, 8):
+        packed = PackedWeight.pack(quantize(torch.randn(96, 160), bits))
+        bias = torch.randn(96)
+        for num_rows in (0, 1, 3, 5, 33, 40):
+            x, residual = torch.randn(num_rows, 160).to(dtype), torch.randn(num_rows, 48).to(dtype)
+            outputs = [
+                each.quantized_linear(x, packed, bias, residual, is_gated=True, dtype=dtype)
+                for each in (backend, reference)
+            ]
+            torch.testing.assert_close(*outputs, rtol=2e-2, atol=2e-2)
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:

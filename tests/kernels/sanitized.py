@@ -12,7 +12,7 @@ import torch
 from kernels.cpu import NativeBackend
 from kernels.cpu_build import INSTRUCTION_SETS
 from tests.kernels.cases import GRID, LONG, assert_attends, with_dtype
-from tests.kernels.operations import check_norm, check_rotary_write, check_swiglu
+from tests.kernels.operations import check_linear, check_norm, check_rotary_write, check_swiglu
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -27,6 +27,7 @@ def main(name: str) -> None:
         check_rotary_write(backend, dtype, num_rotated=20)
         check_norm(backend, dtype)
         check_swiglu(backend, dtype)
+        check_linear(backend, dtype)
 
 
 if __name__ == "__main__":
