@@ -25,6 +25,7 @@ from kernels import contract, reference
 from kernels.backends import backend_for
 from kernels.cache import KVCache, Transfer, swap_blocks
 from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
+from kernels.decoder import DecoderLayer, DecoderStack
 from kernels.quantized import TILE, Bits, GroupedWeight, PackedWeight, join, quantize
 
 __all__ = [
@@ -32,11 +33,14 @@ __all__ = [
     "AttentionBatch",
     "Bits",
     "CacheLayout",
+    "DecoderLayer",
+    "DecoderStack",
     "GroupedWeight",
     "KVCache",
     "PackedWeight",
     "Transfer",
     "copy_blocks",
+    "decoder_layers",
     "join",
     "multiplies_low_bits",
     "paged_attention",
@@ -186,6 +190,29 @@ def quantized_linear(
         if residual.shape != (x.shape[0], num_columns):
             raise ValueError(f"residual must be {[x.shape[0], num_columns]}, not {list(residual.shape)}")
     return backend_for(x.device.type).quantized_linear(x, weight, bias, residual, is_gated=is_gated, dtype=dtype)
+
+
+def decoder_layers(
+    stack: DecoderStack,
+    hidden: torch.Tensor,
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    batch: AttentionBatch,
+    cache: KVCache,
+) -> torch.Tensor:
+    """All layers of a decoder at once: what is saved is the time between kernels, most of a step of one token.
+
+    Args:
+        hidden: [T, H], what goes into the first layer; not changed.
+        rotation: cos and sin as in ``rotary_write_kv``.
+
+    Returns:
+        [T, H], what comes out of the last layer, residual included.
+    """
+    contract.check_stack(stack, hidden, batch, cache)
+    contract.check_rotation(*rotation, cache, batch)
+    if not batch.num_tokens:
+        return hidden
+    return cache.backend.decoder_layers(stack, hidden, rotation, batch, cache)
 
 
 def multiplies_low_bits(device_type: str) -> bool:

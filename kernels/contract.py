@@ -14,6 +14,7 @@ import torch
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
+    from kernels.decoder import DecoderStack
     from kernels.quantized import PackedWeight
 
 FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -163,6 +164,15 @@ class Backend(Protocol):
         dtype: torch.dtype,
     ) -> torch.Tensor: ...
 
+    def decoder_layers(
+        self,
+        stack: DecoderStack,
+        hidden: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        cache: KVCache,
+    ) -> torch.Tensor: ...
+
 
 def check_write(cache: KVCache, layer: int, key: torch.Tensor, value: torch.Tensor, batch: AttentionBatch) -> None:
     """Key and value [T, Hkv, D] must fit the cache and the batch."""
@@ -191,6 +201,20 @@ def check_attention(cache: KVCache, layer: int, query: torch.Tensor, batch: Atte
         raise ValueError(
             f"max_context_len ({batch.max_context_len}) is more than block_tables hold ({num_slots} slots)"
         )
+
+
+def check_stack(stack: DecoderStack, hidden: torch.Tensor, batch: AttentionBatch, cache: KVCache) -> None:
+    """Hidden states [T, H] in the dtype of the cache; the cache must have as many layers and heads as the stack."""
+    layout = cache.layout
+    check_rows("hidden", hidden, (layout.dtype,))
+    if hidden.shape[0] != batch.num_tokens or hidden.device != cache.device:
+        raise ValueError(f"hidden must have {batch.num_tokens} rows on {cache.device}, not {list(hidden.shape)}")
+    if len(stack.layers) != layout.num_layers:
+        raise ValueError(f"the cache has {layout.num_layers} layers, the stack {len(stack.layers)}")
+    first = stack.layers[0]
+    num_outputs = first.out[0].num_inputs + 2 * layout.num_kv_heads * layout.head_dim
+    if first.qkv[0].num_outputs != num_outputs or first.out[0].num_inputs % (layout.num_kv_heads * layout.head_dim):
+        raise ValueError(f"qkv and out of the stack do not fit {layout.num_kv_heads} heads of {layout.head_dim}")
 
 
 def check_rotation(cos: torch.Tensor, sin: torch.Tensor, cache: KVCache, batch: AttentionBatch) -> None:

@@ -13,9 +13,11 @@ import torch
 from kernels import reference
 from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
 from kernels.cpu_build import BuildError, InstructionSet, instruction_sets, load_library
+from kernels.cpu_calls import AttentionCall, DecoderCall, LinearCall, NormCall, WriteCall
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
+    from kernels.decoder import DecoderStack
     from kernels.quantized import PackedWeight
 
 logger = logging.getLogger(__name__)
@@ -31,96 +33,8 @@ _LINEAR_FUNCTIONS = {
 _STATUS_MESSAGES = {
     1: "query_starts and context_lens do not fit each other, the tokens or the block tables",
     2: "block_tables holds a block id outside of the cache",
+    3: "slot_mapping holds a slot outside of the cache",
 }
-
-
-class _AttentionCall(ctypes.Structure):
-    """``AttentionCall`` in cpu_attention.cpp."""
-
-    _fields_ = (
-        ("query", ctypes.c_void_p),
-        ("output", ctypes.c_void_p),
-        ("layer", ctypes.c_void_p),
-        ("query_starts", ctypes.c_void_p),
-        ("context_lens", ctypes.c_void_p),
-        ("block_tables", ctypes.c_void_p),
-        ("num_tokens", ctypes.c_int64),
-        ("query_stride", ctypes.c_int64),
-        ("block_stride", ctypes.c_int64),
-        ("num_blocks", ctypes.c_int64),
-        ("table_width", ctypes.c_int64),
-        ("num_rows", ctypes.c_int32),
-        ("num_heads", ctypes.c_int32),
-        ("num_kv_heads", ctypes.c_int32),
-        ("head_dim", ctypes.c_int32),
-        ("block_size", ctypes.c_int32),
-        ("sliding_window", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("soft_cap", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
-    )
-
-
-class _WriteCall(ctypes.Structure):
-    """``WriteCall`` in cpu_elementwise.cpp."""
-
-    _fields_ = (
-        ("query", ctypes.c_void_p),
-        ("key", ctypes.c_void_p),
-        ("value", ctypes.c_void_p),
-        ("cos", ctypes.c_void_p),
-        ("sin", ctypes.c_void_p),
-        ("layer", ctypes.c_void_p),
-        ("slots", ctypes.c_void_p),
-        ("num_tokens", ctypes.c_int64),
-        ("query_stride", ctypes.c_int64),
-        ("key_stride", ctypes.c_int64),
-        ("value_stride", ctypes.c_int64),
-        ("block_stride", ctypes.c_int64),
-        ("num_blocks", ctypes.c_int64),
-        ("num_heads", ctypes.c_int32),
-        ("num_kv_heads", ctypes.c_int32),
-        ("head_dim", ctypes.c_int32),
-        ("num_rotated", ctypes.c_int32),
-        ("block_size", ctypes.c_int32),
-        ("num_threads", ctypes.c_int32),
-    )
-
-
-class _NormCall(ctypes.Structure):
-    """``NormCall`` in cpu_elementwise.cpp."""
-
-    _fields_ = (
-        ("x", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("weight", ctypes.c_void_p),
-        ("normed", ctypes.c_void_p),
-        ("total", ctypes.c_void_p),
-        ("num_rows", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-        ("eps", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
-    )
-
-
-class _LinearCall(ctypes.Structure):
-    """``LinearCall`` in cpu_linear.cpp."""
-
-    _fields_ = (
-        ("x", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("output", ctypes.c_void_p),
-        ("levels", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p),
-        ("minima", ctypes.c_void_p),
-        ("num_rows", ctypes.c_int64),
-        ("num_inputs", ctypes.c_int64),
-        ("num_outputs", ctypes.c_int64),
-        ("bits", ctypes.c_int32),
-        ("is_gated", ctypes.c_int32),
-        ("num_threads", ctypes.c_int32),
-    )
 
 
 class NativeBackend:
@@ -159,33 +73,9 @@ class NativeBackend:
     def paged_attention(
         self, query: torch.Tensor, cache: KVCache, layer: int, batch: AttentionBatch, options: AttentionOptions
     ) -> torch.Tensor:
-        layout = cache.layout
         output = torch.empty(query.shape, dtype=query.dtype)
-        call = _AttentionCall(
-            query=query.data_ptr(),
-            output=output.data_ptr(),
-            layer=_layer_address(cache, layer),
-            query_starts=batch.query_starts.data_ptr(),
-            context_lens=batch.context_lens.data_ptr(),
-            block_tables=batch.block_tables.data_ptr(),
-            num_tokens=batch.num_tokens,
-            query_stride=query.stride(0),
-            block_stride=cache.storage.stride(0),
-            num_blocks=cache.num_blocks,
-            table_width=batch.block_tables.shape[1],
-            num_rows=batch.num_rows,
-            num_heads=query.shape[1],
-            num_kv_heads=layout.num_kv_heads,
-            head_dim=layout.head_dim,
-            block_size=layout.block_size,
-            sliding_window=options.sliding_window or 0,
-            scale=options.scale,
-            soft_cap=options.soft_cap or 0.0,
-            num_threads=torch.get_num_threads(),
-        )
-        status = self._function("attention", layout.dtype, layout)(ctypes.byref(call))
-        if status:
-            raise ValueError(_STATUS_MESSAGES[status])
+        call = _attention_call(query, output, cache, layer, batch, options)
+        _check(self._function("attention", cache.layout.dtype, cache.layout)(ctypes.byref(call)))
         return output
 
     def copy_blocks(self, cache: KVCache, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -198,7 +88,7 @@ class NativeBackend:
             return reference.rms_norm(x, weight, eps, residual)
         normed = torch.empty_like(x)
         total = x if residual is None else torch.empty_like(x)
-        call = _NormCall(
+        call = NormCall(
             x=x.data_ptr(),
             residual=None if residual is None else residual.data_ptr(),
             weight=weight.data_ptr(),
@@ -241,7 +131,7 @@ class NativeBackend:
             return reference.quantized_linear(x, weight, bias, residual, is_gated=is_gated, dtype=dtype)
         num_columns = weight.num_outputs // 2 if is_gated else weight.num_outputs
         output = torch.empty((x.shape[0], num_columns), dtype=dtype)
-        call = _LinearCall(
+        call = LinearCall(
             x=x.data_ptr(),
             bias=None if bias is None else bias.data_ptr(),
             residual=None if residual is None else residual.data_ptr(),
@@ -259,6 +149,38 @@ class NativeBackend:
         _function(self._elementwise, name)(ctypes.byref(call))
         return output
 
+    def decoder_layers(
+        self,
+        stack: DecoderStack,
+        hidden: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        cache: KVCache,
+    ) -> torch.Tensor:
+        layout, first = cache.layout, stack.layers[0]
+        num_tokens = hidden.shape[0]
+        hidden, normed = hidden.clone(), torch.empty_like(hidden)
+        heads = hidden.new_empty((num_tokens, first.qkv[0].num_outputs // layout.head_dim, layout.head_dim))
+        attended = hidden.new_empty((num_tokens, first.out[0].num_inputs))
+        activated = hidden.new_empty((num_tokens, first.down[0].num_inputs))
+        num_heads = heads.shape[1] - 2 * layout.num_kv_heads
+        query, key, value = heads.split([num_heads, layout.num_kv_heads, layout.num_kv_heads], dim=1)
+        options = AttentionOptions(first.scale)
+        call = DecoderCall(
+            layers=ctypes.addressof(stack.native),
+            num_layers=len(stack.layers),
+            layer_stride=cache.storage.stride(1) * cache.storage.element_size(),
+            hidden_size=hidden.shape[1],
+            hidden=hidden.data_ptr(),
+            normed=normed.data_ptr(),
+            heads=heads.data_ptr(),
+            activated=activated.data_ptr(),
+            write=_write_call(cache, 0, (query, key, value), rotation, batch),
+            attention=_attention_call(query, attended, cache, 0, batch, options),
+        )
+        _check(self._function("decoder", layout.dtype, layout)(ctypes.byref(call)))
+        return hidden
+
     def _write(
         self,
         cache: KVCache,
@@ -267,30 +189,9 @@ class NativeBackend:
         rotation: tuple[torch.Tensor, torch.Tensor] | None,
         batch: AttentionBatch,
     ) -> None:
-        layout, (query, key, value) = cache.layout, states
-        call = _WriteCall(
-            query=None if query is None else query.data_ptr(),
-            key=key.data_ptr(),
-            value=value.data_ptr(),
-            cos=None if rotation is None else rotation[0].data_ptr(),
-            sin=None if rotation is None else rotation[1].data_ptr(),
-            layer=_layer_address(cache, layer),
-            slots=batch.slot_mapping.data_ptr(),
-            num_tokens=batch.num_tokens,
-            query_stride=0 if query is None else query.stride(0),
-            key_stride=key.stride(0),
-            value_stride=value.stride(0),
-            block_stride=cache.storage.stride(0),
-            num_blocks=cache.num_blocks,
-            num_heads=0 if query is None else query.shape[1],
-            num_kv_heads=layout.num_kv_heads,
-            head_dim=layout.head_dim,
-            num_rotated=0 if rotation is None else 2 * rotation[0].shape[1],
-            block_size=layout.block_size,
-            num_threads=torch.get_num_threads(),
-        )
-        if not self._function("write", layout.dtype)(ctypes.byref(call)):
-            raise ValueError("slot_mapping holds a slot outside of the cache")
+        call = _write_call(cache, layer, states, rotation, batch)
+        if not self._function("write", cache.layout.dtype)(ctypes.byref(call)):
+            raise ValueError(_STATUS_MESSAGES[3])
 
     def _function(self, name: str, dtype: torch.dtype, layout: CacheLayout | None = None) -> Any:
         """One function of the library; where a layout is given, of that whose vectors fit into its blocks and heads."""
@@ -313,6 +214,75 @@ def best_native_backend() -> NativeBackend:
         except BuildError as error:
             logger.info("kernels for %s cannot be built, trying simpler ones: %s", instruction_set.name, error)
     return NativeBackend(last)
+
+
+def _attention_call(
+    query: torch.Tensor,
+    output: torch.Tensor,
+    cache: KVCache,
+    layer: int,
+    batch: AttentionBatch,
+    options: AttentionOptions,
+) -> AttentionCall:
+    layout = cache.layout
+    return AttentionCall(
+        query=query.data_ptr(),
+        output=output.data_ptr(),
+        layer=_layer_address(cache, layer),
+        query_starts=batch.query_starts.data_ptr(),
+        context_lens=batch.context_lens.data_ptr(),
+        block_tables=batch.block_tables.data_ptr(),
+        num_tokens=batch.num_tokens,
+        query_stride=query.stride(0),
+        block_stride=cache.storage.stride(0),
+        num_blocks=cache.num_blocks,
+        table_width=batch.block_tables.shape[1],
+        num_rows=batch.num_rows,
+        num_heads=query.shape[1],
+        num_kv_heads=layout.num_kv_heads,
+        head_dim=layout.head_dim,
+        block_size=layout.block_size,
+        sliding_window=options.sliding_window or 0,
+        scale=options.scale,
+        soft_cap=options.soft_cap or 0.0,
+        num_threads=torch.get_num_threads(),
+    )
+
+
+def _write_call(
+    cache: KVCache,
+    layer: int,
+    states: tuple[torch.Tensor | None, torch.Tensor, torch.Tensor],
+    rotation: tuple[torch.Tensor, torch.Tensor] | None,
+    batch: AttentionBatch,
+) -> WriteCall:
+    layout, (query, key, value) = cache.layout, states
+    return WriteCall(
+        query=None if query is None else query.data_ptr(),
+        key=key.data_ptr(),
+        value=value.data_ptr(),
+        cos=None if rotation is None else rotation[0].data_ptr(),
+        sin=None if rotation is None else rotation[1].data_ptr(),
+        layer=_layer_address(cache, layer),
+        slots=batch.slot_mapping.data_ptr(),
+        num_tokens=batch.num_tokens,
+        query_stride=0 if query is None else query.stride(0),
+        key_stride=key.stride(0),
+        value_stride=value.stride(0),
+        block_stride=cache.storage.stride(0),
+        num_blocks=cache.num_blocks,
+        num_heads=0 if query is None else query.shape[1],
+        num_kv_heads=layout.num_kv_heads,
+        head_dim=layout.head_dim,
+        num_rotated=0 if rotation is None else 2 * rotation[0].shape[1],
+        block_size=layout.block_size,
+        num_threads=torch.get_num_threads(),
+    )
+
+
+def _check(status: int) -> None:
+    if status:
+        raise ValueError(_STATUS_MESSAGES[status])
 
 
 @functools.cache

@@ -8,37 +8,13 @@
 //
 // The queries of one sequence that read the same key/value head make up query rows: row r is query r / group of the
 // item, and head r % group of those that share the key/value head.
+#include "cpu_calls.h"
 #include "cpu_vector.h"
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
 #include <vector>
-
-enum Status : int32_t { OK = 0, BAD_LENGTHS = 1, BAD_BLOCK = 2 };
-
-struct AttentionCall {
-    const void* query;            // [num_tokens, num_heads, head_dim], a token every query_stride numbers
-    void* output;                 // [num_tokens, num_heads, head_dim]
-    const void* layer;            // block 0 of this layer: [num_kv_heads, 2, block_size * head_dim]
-    const int32_t* query_starts;  // [num_rows + 1]
-    const int32_t* context_lens;  // [num_rows]
-    const int32_t* block_tables;  // [num_rows, table_width]
-    int64_t num_tokens;
-    int64_t query_stride;
-    int64_t block_stride;         // numbers from one block to the next
-    int64_t num_blocks;
-    int64_t table_width;
-    int32_t num_rows;
-    int32_t num_heads;
-    int32_t num_kv_heads;
-    int32_t head_dim;
-    int32_t block_size;
-    int32_t sliding_window;       // 0: none
-    float scale;
-    float soft_cap;               // 0: none
-    int32_t num_threads;
-};
 
 namespace {
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SOURCES = tuple(FOLDER / f"cpu_{name}.cpp" for name in ("attention", "elementwise", "linear"))
-HEADERS = (FOLDER / "cpu_bytes.h", FOLDER / "cpu_vector.h")
+SOURCES = tuple(FOLDER / f"cpu_{name}.cpp" for name in ("attention", "decoder", "elementwise", "linear"))
+HEADERS = tuple(FOLDER / f"cpu_{name}.h" for name in ("bytes", "calls", "vector"))
 PREBUILT_FOLDER = FOLDER / "prebuilt"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
 MAX_COMPILE_S = 300

@@ -1,41 +1,8 @@
 // What surrounds attention on the CPU: writing keys and values, rotary embedding, RMSNorm and SwiGLU.
+#include "cpu_calls.h"
 #include "cpu_vector.h"
 
 #include <algorithm>
-
-struct WriteCall {
-    void* query;            // [num_tokens, num_heads, head_dim], rotated in place; null: only write
-    const void* key;        // [num_tokens, num_kv_heads, head_dim]
-    const void* value;      // the same
-    const float* cos;       // [num_tokens, num_rotated / 2]; null: no rotation
-    const float* sin;
-    void* layer;            // block 0 of this layer: [num_kv_heads, 2, block_size * head_dim]
-    const int64_t* slots;   // [num_tokens]
-    int64_t num_tokens;
-    int64_t query_stride;   // numbers from one token to the next
-    int64_t key_stride;
-    int64_t value_stride;
-    int64_t block_stride;   // numbers from one block to the next
-    int64_t num_blocks;
-    int32_t num_heads;
-    int32_t num_kv_heads;
-    int32_t head_dim;
-    int32_t num_rotated;
-    int32_t block_size;
-    int32_t num_threads;
-};
-
-struct NormCall {
-    const void* x;         // [num_rows, size]
-    const void* residual;  // the same; null: none
-    const void* weight;    // [size]
-    void* normed;          // [num_rows, size]
-    void* total;           // x + residual; null: without a residual
-    int64_t num_rows;
-    int64_t size;
-    float eps;
-    int32_t num_threads;
-};
 
 namespace {
 

@@ -9,25 +9,10 @@
 // Outputs are computed in tiles of 16. The levels of a tile lie group by group, four inputs of each of the 16 outputs
 // side by side (64 bytes); at 4 bits the high halves of the bytes hold the four inputs that follow.
 #include "cpu_bytes.h"
+#include "cpu_calls.h"
 
 #include <algorithm>
 #include <vector>
-
-struct LinearCall {
-    const void* x;            // [num_rows, num_inputs]
-    const float* bias;        // [num_outputs]; null: none
-    const void* residual;     // [num_rows, num_outputs], added to the result; null: none
-    void* output;             // [num_rows, num_outputs], or half as many columns if gated
-    const uint8_t* levels;    // [num_tiles, num_groups, 64 * bits]
-    const uint16_t* scales;   // [num_tiles, num_groups, 16]
-    const uint16_t* minima;   // the same; null at 8 bits
-    int64_t num_rows;
-    int64_t num_inputs;
-    int64_t num_outputs;
-    int32_t bits;
-    int32_t is_gated;         // the first half of the outputs are gates g, the second values v: store silu(g) v
-    int32_t num_threads;
-};
 
 namespace {
 
@@ -216,17 +201,22 @@ void multiply(const Levels& levels, const Tile& tile, int first, const Activatio
         for (int c = 0; c < C; ++c) store(results + r * TILE + first + c * LANES, totals[r][c]);
 }
 
-// The same for all 16 outputs and `size` rows, with the number of rows as a constant.
-template <int BITS, class Levels, int R = MAX_BLOCK>
-void multiply_block(int size, const Levels& levels, const Tile& tile, const Activations& rows, int64_t first_row,
-                    float* results) {
-    if constexpr (R > 1) {
-        if (size < R) return multiply_block<BITS, Levels, R - 1>(size, levels, tile, rows, first_row, results);
-    }
+// The same for all 16 outputs.
+template <int BITS, int R, class Levels>
+void multiply_rows(const Levels& levels, const Tile& tile, const Activations& rows, int64_t first_row, float* results) {
     // One vector of inputs serves two of outputs, if registers hold the sums of both.
     constexpr int C = LANES < TILE && 2 * R * PLANES<BITS> <= 8 ? 2 : 1;
     for (int first = 0; first < TILE; first += C * LANES)
         multiply<BITS, R, C>(levels, tile, first, rows, first_row, results);
+}
+
+// The same for `size` rows, with their number as a constant.
+template <int BITS, int R = MAX_BLOCK>
+void multiply_block(int size, const Tile& tile, const Activations& rows, int64_t first_row, float* results) {
+    if constexpr (R > 1) {
+        if (size < R) return multiply_block<BITS, R - 1>(size, tile, rows, first_row, results);
+    }
+    multiply_rows<BITS, R>(Stored<BITS>{tile.levels}, tile, rows, first_row, results);
 }
 
 template <int BITS, class X, class Y>
@@ -277,38 +267,34 @@ class Linear {
 
     int64_t unpacked_bytes() const { return num_groups * Unpacked<BITS>::GROUP_BYTES; }
 
-    // Outputs of one tile for `count` rows, which are rows start, start + 1, ... of the output. `buffer` takes the
-    // tile's levels, and those of its values if gated; null: there are too few rows for that.
-    void compute(int64_t number, const Activations& rows, int64_t start, int64_t count, uint8_t* buffer) const {
-        const Tile tile = tile_at(number), values = call.is_gated ? tile_at(number + num_tiles) : Tile{};
-        if (!buffer) return compute_rows<Stored<BITS>>(number, {tile.levels}, {values.levels}, rows, start, count);
-        uint8_t* value_buffer = buffer + unpacked_bytes();
-        unpack<BITS>(tile, num_groups, buffer);
-        if (call.is_gated) unpack<BITS>(values, num_groups, value_buffer);
-        compute_rows<Unpacked<BITS>>(number, {buffer}, {value_buffer}, rows, start, count);
-    }
-
-    template <class Levels>
-    void compute_rows(int64_t tile, Levels levels, Levels value_levels, const Activations& rows, int64_t start,
-                      int64_t count) const {
+    // Outputs of one tile for `count` rows, which are rows start, start + 1, ... of the output. `unpacked` has room for
+    // the tile's levels, and for those of its values if gated; null: there are too few rows for that.
+    void compute(int64_t tile, const Activations& rows, int64_t start, int64_t count, uint8_t* unpacked) const {
+        uint8_t* unpacked_values = unpacked ? unpacked + unpacked_bytes() : nullptr;
+        if (unpacked) unpack<BITS>(tile_at(tile), num_groups, unpacked);
+        if (unpacked && call.is_gated) unpack<BITS>(tile_at(tile + num_tiles), num_groups, unpacked_values);
         alignas(64) float results[MAX_BLOCK * TILE], values[MAX_BLOCK * TILE];
         for (int64_t first = 0; first < count; first += MAX_BLOCK) {
             const int size = int(std::min<int64_t>(MAX_BLOCK, count - first));
-            multiply_tile(size, levels, tile, rows, first, results);
+            multiply_tile(size, tile, unpacked, rows, first, results);
             if (call.is_gated) {
-                multiply_tile(size, value_levels, tile + num_tiles, rows, first, values);
+                multiply_tile(size, tile + num_tiles, unpacked_values, rows, first, values);
                 for (int i = 0; i < size * TILE; i += LANES) store(results + i, silu(load(results + i)) * load(values + i));
             }
             for (int r = 0; r < size; ++r) write(start + first + r, tile * TILE, results + r * TILE);
         }
     }
 
-    template <class Levels>
-    void multiply_tile(int size, const Levels& levels, int64_t tile, const Activations& rows, int64_t first,
+    void multiply_tile(int size, int64_t number, const uint8_t* unpacked, const Activations& rows, int64_t first,
                        float* results) const {
-        multiply_block<BITS>(size, levels, tile_at(tile), rows, first, results);
+        const Tile tile = tile_at(number);
+        if (unpacked && size == MAX_BLOCK) {
+            multiply_rows<BITS, MAX_BLOCK>(Unpacked<BITS>{unpacked}, tile, rows, first, results);
+        } else {
+            multiply_block<BITS>(size, tile, rows, first, results);
+        }
         if (!call.bias) return;
-        const int64_t column = tile * TILE, count = std::min<int64_t>(TILE, call.num_outputs - column);
+        const int64_t column = number * TILE, count = std::min<int64_t>(TILE, call.num_outputs - column);
         for (int r = 0; r < size; ++r)
             for (int i = 0; i < count; ++i) results[r * TILE + i] += call.bias[column + i];
     }

@@ -16,6 +16,7 @@ from kernels.quantized import GROUP, PackedWeight
 
 if TYPE_CHECKING:
     from kernels.cache import KVCache
+    from kernels.decoder import DecoderStack
 
 name = "reference"
 packed = False
@@ -172,3 +173,33 @@ def round_inputs(x: torch.Tensor) -> torch.Tensor:
     largest = groups.abs().amax(dim=2, keepdim=True)
     factor = torch.where(largest > 0, 127.0 / largest, 0.0)
     return (torch.round(groups * factor) * (largest / 127.0)).view(x.shape)
+
+
+def decoder_layers(
+    stack: DecoderStack,
+    hidden: torch.Tensor,
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    batch: AttentionBatch,
+    cache: KVCache,
+) -> torch.Tensor:
+    """With the other operations of the cache's backend."""
+    backend, head_dim, num_kv_heads = cache.backend, cache.layout.head_dim, cache.layout.num_kv_heads
+
+    def linear(
+        x: torch.Tensor, layer: tuple[PackedWeight, torch.Tensor | None], residual: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return backend.quantized_linear(x, *layer, residual, is_gated=False, dtype=x.dtype)
+
+    for index, layer in enumerate(stack.layers):
+        normed, _ = backend.rms_norm(hidden, layer.attention_norm, layer.eps, None)
+        heads = linear(normed, layer.qkv).view(batch.num_tokens, -1, head_dim)
+        query, key, value = heads.split([heads.shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
+        backend.rotary_write_kv(cache, index, (query, key, value), rotation, batch)
+        options = AttentionOptions(layer.scale, layer.sliding_window)
+        attended = backend.paged_attention(query, cache, index, batch, options)
+        hidden = linear(attended.view(batch.num_tokens, -1), layer.out, hidden)
+        normed, _ = backend.rms_norm(hidden, layer.feed_forward_norm, layer.eps, None)
+        gate_up, bias = layer.gate_up
+        activated = backend.quantized_linear(normed, gate_up, bias, None, is_gated=True, dtype=hidden.dtype)
+        hidden = linear(activated, layer.down, hidden)
+    return hidden

@@ -161,6 +161,7 @@ TESTED_ELSEWHERE = {
     "engine/errors.py": "tests/chatsrv/test_failures.py",
     "engine/plan.py": "tests/engine/test_step.py",
     "kernels/cache.py": "tests/kernels/test_reference.py",
+    "kernels/cpu_calls.py": "tests/kernels/test_cpu.py",
     "kernels/triton_backend.py": "tests/kernels/test_triton_attention.py",
 }
 """Files whose tests do not mirror their place: where they are instead, or None with the reason why they need none."""

@@ -7,15 +7,16 @@ biases, norms of queries and keys, where the layer norms stand, layers without r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 import kernels
-from engine.models.linear import AnyLinear, Embedding, take_linear
+from engine.models.linear import AnyLinear, Embedding, QuantizedLinear, take_linear
 from engine.models.rotary import Rotary
 from engine.models.weights import Weights
-from kernels import AttentionBatch, CacheLayout, KVCache
+from kernels import TILE, AttentionBatch, CacheLayout, DecoderLayer, DecoderStack, KVCache
 
 LEAN_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite"})
 
@@ -42,6 +43,7 @@ class LlamaModel:
             self._rotary.divide_frequencies(factors)
         layer = PostNormLayer if config.model_type == "olmo2" else PreNormLayer
         self._layers = [layer(config, weights, index) for index in range(self._num_layers)]
+        self._stack = _few_bit_stack(self._layers)
         self._norm = weights.take("model.norm.weight")
         self._norm_eps = config.rms_norm_eps
         self._head = self._take_head(config, weights)
@@ -65,6 +67,9 @@ class LlamaModel:
         if self._embedding_multiplier != 1.0:
             hidden = hidden * self._embedding_multiplier
         rotation = self._rotary(positions)
+        if self._stack is not None:
+            hidden = kernels.decoder_layers(self._stack, hidden, rotation, batch, cache)
+            return kernels.rms_norm(hidden, self._norm, self._norm_eps)
         residual: torch.Tensor | None = None
         for layer in self._layers:
             hidden, residual = layer(hidden, residual, rotation, batch, cache)
@@ -105,8 +110,34 @@ class PreNormLayer:
         normed, residual = norm_and_residual(hidden, residual, self._feed_forward_norm, self._eps)
         return self._scaled(self._feed_forward(normed)), residual
 
+    def few_bit_form(self) -> DecoderLayer | None:
+        """The layer as kernels compute it in one call; None if it has other weights, or parts that those don't know."""
+        linears = (*self._attention.plain_linears(), self._feed_forward.gate_up, self._feed_forward.down)
+        few_bits = [(each.weight, each.bias) for each in linears if isinstance(each, QuantizedLinear)]
+        if len(few_bits) < 4 or self._residual_multiplier != 1.0 or few_bits[2][0].num_outputs % (2 * TILE):
+            return None
+        qkv, out, gate_up, down = few_bits
+        return DecoderLayer(
+            attention_norm=self._input_norm,
+            feed_forward_norm=self._feed_forward_norm,
+            qkv=qkv,
+            out=out,
+            gate_up=gate_up,
+            down=down,
+            scale=self._attention.scale,
+            eps=self._eps,
+            sliding_window=self._attention.window,
+        )
+
     def _scaled(self, term: torch.Tensor) -> torch.Tensor:
         return term if self._residual_multiplier == 1.0 else term * self._residual_multiplier
+
+
+def _few_bit_stack(layers: Sequence[PreNormLayer | PostNormLayer]) -> DecoderStack | None:
+    """All layers as one, if each has a form with few bits."""
+    forms = [layer.few_bit_form() if isinstance(layer, PreNormLayer) else None for layer in layers]
+    few_bits = [form for form in forms if form is not None]
+    return DecoderStack(few_bits) if len(few_bits) == len(layers) else None
 
 
 class PostNormLayer:
@@ -142,8 +173,8 @@ class Attention:
         self._num_heads = config.num_attention_heads
         self._num_kv_heads = config.num_key_value_heads
         self._head_dim = head_dim(config)
-        self._scale = getattr(config, "attention_multiplier", self._head_dim**-0.5)
-        self._window = sliding_window(config, index)
+        self.scale = getattr(config, "attention_multiplier", self._head_dim**-0.5)
+        self.window = sliding_window(config, index)
         self._rotates = bool(getattr(config, "no_rope_layers", None) is None or config.no_rope_layers[index])
         if f"{prefix}.qkv_proj.weight" in weights:
             self._qkv = take_linear(weights, f"{prefix}.qkv_proj")
@@ -166,9 +197,13 @@ class Attention:
         else:
             kernels.write_kv(cache, self._index, key, value, batch)
         attended = kernels.paged_attention(
-            query, cache, self._index, batch, scale=self._scale, sliding_window=self._window
+            query, cache, self._index, batch, scale=self.scale, sliding_window=self.window
         )
         return self._out(attended.view(num_tokens, -1))
+
+    def plain_linears(self) -> tuple[AnyLinear, ...]:
+        """Both products, if nothing else happens to queries and keys than rotation."""
+        return (self._qkv, self._out) if self._rotates and self._query_norm is None else ()
 
     def _normed(self, states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Norm of each head (Qwen3), or of all heads together where the weight is that long (OLMo 2)."""
@@ -181,13 +216,13 @@ class FeedForward:
 
     def __init__(self, weights: Weights, prefix: str) -> None:
         if f"{prefix}.gate_up_proj.weight" in weights:
-            self._gate_up = take_linear(weights, f"{prefix}.gate_up_proj")
+            self.gate_up = take_linear(weights, f"{prefix}.gate_up_proj")
         else:
-            self._gate_up = take_linear(weights, f"{prefix}.gate_proj", f"{prefix}.up_proj")
-        self._down = take_linear(weights, f"{prefix}.down_proj")
+            self.gate_up = take_linear(weights, f"{prefix}.gate_proj", f"{prefix}.up_proj")
+        self.down = take_linear(weights, f"{prefix}.down_proj")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._down(self._gate_up.gated(x))
+        return self.down(self.gate_up.gated(x))
 
 
 def norm_and_residual(

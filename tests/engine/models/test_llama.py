@@ -103,6 +103,31 @@ async def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path
         await check_in_engine(tmp_path, prompts(LENGTHS), expected, preemption)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "settings"), [("llama", {"attention_bias": True, "mlp_bias": True}), ("qwen2", {})]
+)
+def test_layers_of_few_bits_say_the_same_in_one_call_and_one_by_one(
+    model_type: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny(tmp_path, model_type, hidden_size=64, intermediate_size=96, **settings)
+    loaded = load_tiny(tmp_path, quantization="int8")
+    assert isinstance(loaded.model, LlamaModel)
+    at_once = Rows(loaded, prompts(LENGTHS), 64).run(5, NUM_NEW)
+    assert len(set(map(tuple, at_once))) == len(LENGTHS)
+    assert loaded.model._stack is not None
+    monkeypatch.setattr(loaded.model, "_stack", None)
+    assert Rows(loaded, prompts(LENGTHS), 64).run(5, NUM_NEW) == at_once
+
+
+@pytest.mark.parametrize("model_type", ["qwen3", "smollm3", "olmo2", "granite"])
+def test_layers_with_parts_that_the_one_call_lacks_go_one_by_one(model_type: str, tmp_path: Path) -> None:
+    settings = ARCHITECTURES[model_type][1]
+    save_tiny(tmp_path, model_type, **{**settings, "hidden_size": 64, "intermediate_size": 96})
+    model = load_tiny(tmp_path, quantization="int8").model
+    assert isinstance(model, LlamaModel)
+    assert model._stack is None
+
+
 def test_dynamic_rope_grows_as_generation_does(tmp_path: Path) -> None:
     """Beyond the trained length each position has the base that generating token by token gave it."""
     rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
