@@ -13,6 +13,7 @@ ApiError
 ├── TooLarge              413
 ├── Busy                  429  worth retrying later
 └── Unavailable           503  a part of the server is down
+    └── Restarting        503  this server is going; another one, or the next, takes over
 """
 
 from __future__ import annotations
@@ -165,3 +166,10 @@ class Busy(ApiError):
 class Unavailable(ApiError):
     status = 503
     default_code = "store_unavailable"
+
+
+class Restarting(Unavailable):
+    default_code = "server_restarting"
+
+    def __init__(self) -> None:
+        super().__init__("the server restarts; try again, or resume, in a moment", headers={"Retry-After": "1"})

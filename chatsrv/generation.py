@@ -1,4 +1,9 @@
-"""One running response: the engine's outputs become events, and the events a log that outlives any socket."""
+"""One running response: the engine's outputs become events, and the events a log that outlives any socket and server.
+
+When a server dies, another goes on from what is stored (``chatsrv.recovery``). Clients may have seen a little more than
+that; it is told again under the same numbers. So each token makes its own event, and what does not follow from prompt,
+seed and tokens alone (waiting, preemption, steering, how it ended) is told only once it is stored.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from chatsrv.steering import Steering
 from chatsrv.store import Store
 from chatsrv.turn import Turn
 from chatsrv.wire import events
+from chatsrv.wire.events import Told
 from chatsrv.wire.items import Extras, Logprob, OutputText
 from chatsrv.wire.response import IncompleteDetails, InputTokensDetails, ResponseError, ResponseUsage
 from engine import FinishReason, Output, Usage
@@ -21,7 +27,7 @@ from engine import FinishReason, Output, Usage
 QUEUED_AFTER_S = 0.1
 SAVE_TIMEOUT_S = 2.0
 
-StopReason = Literal["cancelled", "steered"]
+StopReason = Literal["cancelled", "steered", "server_stopped", "handed_over", "lost"]
 
 
 class Generation:
@@ -29,19 +35,25 @@ class Generation:
 
     ``run`` is the only writer of the log. Whatever ends the answer (the model, a limit, ``stop``, a failure), the
     engine's stream is closed, the turn is saved, and only then is the terminal event told: who has seen it may go on.
+
+    Args:
+        told: what another server has told of this response, if it began there.
     """
 
-    def __init__(self, turn: Turn, stream: OutputStream, engine: EngineSeam, store: Store | None) -> None:
+    def __init__(
+        self, turn: Turn, stream: OutputStream, engine: EngineSeam, store: Store | None, told: Told | None = None
+    ) -> None:
         self.turn = turn
-        self.log = EventLog()
+        self.log = EventLog(told.entries if told else ())
         self.num_followers = 0
+        self._is_continued = told is not None
         self._stream = stream
         self._engine = engine
         self._store = store
         self._logprob_renderer = LogprobRenderer(engine.vocabulary)
         self._logprobs: list[Logprob] = []
-        self._num_logprobs_told = 0
         self._token_ids: list[int] = []
+        self._num_told_tokens = 0
         self._usage: Usage | None = None
         self._finish_reason: FinishReason | None = None
         self._stop_reason: StopReason | None = None
@@ -49,7 +61,10 @@ class Generation:
         self.steerings: list[Steering] = []
         self._consuming: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
+        self._saving: set[asyncio.Task[None]] = set()
         self._timing = Timing()
+        if told is not None:
+            self._take_up(told)
 
     @property
     def id(self) -> str:
@@ -61,7 +76,9 @@ class Generation:
 
     def stop(self, reason: StopReason = "cancelled") -> None:
         """End the answer here. What was told until now stays."""
-        if self._consuming is not None and not self._consuming.done():
+        if self._consuming is None:
+            self._stop_reason = self._stop_reason or reason
+        elif not self._consuming.done():
             self._stop_reason = self._stop_reason or reason
             self._consuming.cancel()
 
@@ -74,32 +91,61 @@ class Generation:
         """Take input for a successor, and end the answer here. The caller has seen to it that it is steerable."""
         self.steerings.append(steering)
         accepted = events.Steer(id=steering.id, previous_response_id=self.id)
-        self._emit(events.SteerAccepted(steer=accepted))
+        self._emit(events.SteerAccepted(steer=accepted), is_derived=False)
         self.stop("steered")
 
     def discard(self) -> None:
         """End the answer and write nothing more of it: its session is being deleted."""
+        if self._store is not None:
+            self._store.drop_turn(self.id)
         self._store = None
         self.stop()
+
+    def leave(self) -> None:
+        """The server stops: another, or the next, goes on with the answer. One that is not stored fails."""
+        self.stop("handed_over" if self.is_stored else "server_stopped")
+
+    def lose(self) -> None:
+        """Another server has taken the response over: write nothing more."""
+        self._store = None
+        self.stop("lost")
 
     async def ended(self) -> None:
         """Wait for the terminal event."""
         await self._ended.wait()
 
     async def run(self) -> None:
-        self._emit(events.Created(response=self.turn.response))
+        if self.log.is_empty:
+            self._emit(events.Created(response=self.turn.response))
         self._consuming = asyncio.create_task(self._consume(), name=f"consume {self.id}")
         if self._stop_reason is not None:
             self._consuming.cancel()
         await asyncio.wait([self._consuming], timeout=QUEUED_AFTER_S)
-        if self.turn.response.status == "queued" and not self._consuming.done():
-            self._emit(events.Queued(response=self.turn.response))
+        if self.turn.response.status == "queued" and not self._consuming.done() and not self._is_continued:
+            self._emit(events.Queued(response=self.turn.response), is_derived=False)
         await asyncio.wait([self._consuming])
         await self._stream.aclose()
         error = None if self._consuming.cancelled() else self._consuming.exception()
-        self._conclude(error)
-        await self._finish()
+        if self._stop_reason in ("handed_over", "lost") and error is None and self._finish_reason is None:
+            await self._hand_over()
+        else:
+            self._conclude(error)
+            await self._finish()
+        await asyncio.gather(*self._saving)
         self._ended.set()
+
+    def _take_up(self, told: Told) -> None:
+        """Stand where the stored log ends. An answer that was steered there goes no further."""
+        self._token_ids = list(told.token_ids)
+        self._num_told_tokens = len(told.token_ids)
+        self._logprobs = [logprob for delta in told.deltas for logprob in delta.logprobs]
+        self._is_open = "response.content_part.added" in told.types
+        if self.turn.answer is not None:
+            self.turn.answer.text = told.text
+        if "response.in_progress" in told.types:
+            self.turn.response.status = "in_progress"
+        if "response.steer.accepted" in told.types:
+            self._stop_reason = "steered"
 
     # -- while it runs ------------------------------------------------------------------------------------------------
 
@@ -126,10 +172,16 @@ class Generation:
         self._logprobs += self._logprob_renderer.render(output.logprobs)
         if output.text:
             self._open()
-            self._timing.text_came()
+            if not self._is_continued:
+                self._timing.text_came()
             answer.text += output.text
-            untold, self._num_logprobs_told = self._logprobs[self._num_logprobs_told :], len(self._logprobs)
-            self._emit(events.TextDelta(item_id=answer.id, delta=output.text, logprobs=untold))
+            self._tell_text(answer.id, output)
+
+    def _tell_text(self, item_id: str, output: Output) -> None:
+        """Tell new text, with all tokens since the last text: some only began a character or a stop string."""
+        first, self._num_told_tokens = self._num_told_tokens, len(self._token_ids)
+        delta = events.TextDelta(item_id=item_id, delta=output.text, logprobs=self._logprobs[first:])
+        self._emit(delta, tuple(self._token_ids[first:]), is_derived=len(output.token_ids) == 1)
 
     def _open(self) -> None:
         answer = self.turn.answer
@@ -142,18 +194,38 @@ class Generation:
         self._emit(events.PartAdded(item_id=answer.id, part=OutputText(text="")))
 
     def _tell_notice(self, output: Output) -> None:
-        if self.turn.request.includes("chatsrv.notices"):
-            if output.notice == "preempted":
-                self._emit(events.Preempted(response_id=self.id))
-            elif output.notice == "resumed":
-                self._emit(events.Resumed(response_id=self.id))
+        if self._is_continued or not self.turn.request.includes("chatsrv.notices"):
+            return
+        if output.notice == "preempted":
+            self._emit(events.Preempted(response_id=self.id), is_derived=False)
+        elif output.notice == "resumed":
+            self._emit(events.Resumed(response_id=self.id), is_derived=False)
 
-    def _emit(self, event: events.Event) -> None:
-        entry = self.log.append(event)
-        if self._store is not None:
-            self._store.journal.append(self.id, entry)
+    def _emit(self, event: events.Event, token_ids: tuple[int, ...] = (), is_derived: bool = True) -> None:
+        """Log an event; one that does not follow from the tokens is told when it is stored, and what follows after."""
+        if self._store is None:
+            self.log.append(event, token_ids)
+            return
+        if not is_derived:
+            self.log.hold()
+        self._store.journal.append(self.id, self.log.append(event, token_ids))
+        if not is_derived:
+            task = asyncio.create_task(self._release_once_saved(self._store), name=f"save {self.id}")
+            self._saving.add(task)
+            task.add_done_callback(self._saving.discard)
+
+    async def _release_once_saved(self, store: Store) -> None:
+        await store.journal.flushed(0.0 if store.journal.is_failing else SAVE_TIMEOUT_S)
+        self.log.release()
 
     # -- how it ends --------------------------------------------------------------------------------------------------
+
+    async def _hand_over(self) -> None:
+        """Save how far it is, and let another server go on."""
+        self.log.abandon()
+        if self._store is not None:
+            self._store.hand_over(self.id)
+            await self._store.journal.flushed(SAVE_TIMEOUT_S)
 
     def _conclude(self, error: BaseException | None) -> None:
         """Decide the final status."""
@@ -162,6 +234,9 @@ class Generation:
             failure = error if isinstance(error, Exception) else RuntimeError("the engine's stream ended too early")
             response.status = "failed"
             response.error = ResponseError(code="server_error", message=answer_to(failure).message)
+        elif self._finish_reason is None and self._stop_reason == "server_stopped":
+            response.status = "failed"
+            response.error = ResponseError(code="server_error", message="the server was stopped while it answered")
         elif self._finish_reason is None and self._stop_reason == "cancelled":
             response.status = "cancelled"
         elif self._finish_reason is None:
@@ -175,7 +250,8 @@ class Generation:
             response.completed_at = time.time()
 
     async def _finish(self) -> None:
-        """Close the item, save the turn, and tell the terminal event once it is saved."""
+        """Close the item, save the turn, and tell both once they are saved."""
+        self.log.hold()
         response = self.turn.response
         if self.turn.answer is not None:
             await self._finish_answer()
@@ -189,6 +265,7 @@ class Generation:
                 self._extras().saved = False
                 last = self.log.prepare(events.terminal(response))
         self.log.publish(last)
+        self.log.release()
 
     async def _finish_answer(self) -> None:
         answer = self.turn.answer

@@ -15,12 +15,15 @@ MAX_STEP_AGE_S = 120.0
 """A step that takes longer has hung: generous, for a long prompt on a busy machine is no failure."""
 
 
+Status = Literal["ok", "degraded", "draining", "not_ready"]
+
+
 class Health(Struct, kw_only=True):
     status: Literal["ok", "engine_stalled", "task_died"]
 
 
 class Readiness(Struct, kw_only=True):
-    status: Literal["ok", "degraded", "not_ready"]
+    status: Status
     engine: Literal["ok", "stalled"]
     store: Literal["ok", "unreachable"]
 
@@ -35,15 +38,25 @@ async def healthz(request: Request) -> ASGIApp:
 
 
 async def readyz(request: Request) -> ASGIApp:
-    """Not ready without an engine. Without a store answers still work but are not kept: ready, and degraded."""
+    """Not ready without an engine, or while the server goes. Without a store answers still work but are not kept:
+    ready, and degraded."""
+    is_draining = services(request).responses.drain.is_begun
     engine_ok = engine_advances(services(request))
     store_ok = _tasks_run(services(request)) and await services(request).store.is_reachable()
     body = Readiness(
-        status="ok" if engine_ok and store_ok else "degraded" if engine_ok else "not_ready",
+        status=_status(engine_ok, store_ok, is_draining),
         engine="ok" if engine_ok else "stalled",
         store="ok" if store_ok else "unreachable",
     )
-    return json_response(body, 200 if engine_ok else 503)
+    return json_response(body, 200 if engine_ok and not is_draining else 503)
+
+
+def _status(engine_ok: bool, store_ok: bool, is_draining: bool) -> Status:
+    if not engine_ok:
+        return "not_ready"
+    if is_draining:
+        return "draining"
+    return "ok" if store_ok else "degraded"
 
 
 def engine_advances(found: Services) -> bool:

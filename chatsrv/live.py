@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from chatsrv.drain import SERVICE_RESTART, Drain
 from chatsrv.errors import ErrorEvent, InvalidField
 from chatsrv.failures import answer_to
 from chatsrv.seam import EngineSeam
@@ -77,9 +78,10 @@ FeedEvent = EngineSnapshot | EngineBlock | ErrorEvent
 class LiveFeed:
     """One reader of the feed."""
 
-    def __init__(self, socket: WebSocket, engine: EngineSeam) -> None:
+    def __init__(self, socket: WebSocket, engine: EngineSeam, drain: Drain) -> None:
         self._socket = socket
         self._engine = engine
+        self._drain = drain
         self._hz = DEFAULT_HZ
         self._demonstration: Demonstration | None = None
 
@@ -98,9 +100,10 @@ class LiveFeed:
 
     async def _send_pictures(self) -> None:
         with suppress(WebSocketDisconnect, ConnectionError):
-            while True:
+            while not self._drain.is_begun:
                 await self._send(self._next_picture())
                 await asyncio.sleep(1 / self._hz)
+            await self._socket.close(SERVICE_RESTART)
 
     def _next_picture(self) -> EngineSnapshot:
         now = time.monotonic()
@@ -127,7 +130,7 @@ class LiveFeed:
 
 async def connect(socket: WebSocket) -> None:
     """``GET /v1/engine/live`` with an upgrade."""
-    await LiveFeed(socket, services(socket).engine).serve()
+    await LiveFeed(socket, services(socket).engine, services(socket).responses.drain).serve()
 
 
 def _snapshot(engine: EngineSeam | Demonstration, now: float, scene: Scene | None) -> EngineSnapshot:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from chatsrv.ids import new_id
+from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.items import InputMessage, InputText, Item, ItemStatus, Logprob, OutputMessage, OutputText, Role
 from chatsrv.wire.response import Response
 
@@ -60,14 +61,19 @@ class ResponseRecord(Struct, kw_only=True):
         parent_item_id: the item its input follows.
         output_item_id: its answer; None if it generates nothing.
         process_id: the server process that runs it.
-        prompt_token_ids: exactly what the model was given.
+        num_takeovers: how often it was continued because the process that ran it had died.
+        request: how it was asked, with the seed that draws its tokens and without the input.
+        model_fingerprint, prompt_token_ids: exactly which model was given exactly what.
     """
 
     response: Response
+    request: CreateResponse = field(default_factory=CreateResponse)
     parent_item_id: str | None = None
     input_item_ids: list[str] = field(default_factory=list)
     output_item_id: str | None = None
     process_id: str = ""
+    num_takeovers: int = 0
+    model_fingerprint: str = ""
     prompt_token_ids: list[int] = field(default_factory=list)
 
     @property

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import suppress
 
 import msgspec
 
 from chatsrv.account import Accounts
-from chatsrv.errors import NotResumable
+from chatsrv.drain import Drain
+from chatsrv.errors import NotFound, NotResumable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
 from chatsrv.keyring import Caller
 from chatsrv.records import ResponseRecord
+from chatsrv.recovery import Recovery
 from chatsrv.seam import EngineSeam
-from chatsrv.settlement import Settlement
 from chatsrv.store import Store
 from chatsrv.turn import Turn
 from chatsrv.turns import Recent, TurnPlanner
@@ -36,18 +38,23 @@ class Responses:
 
     Args:
         disconnect_grace_s: how long a stored response goes on when nobody follows it.
+
+    Attributes:
+        drain: while the server goes, nothing new begins here.
     """
 
     def __init__(self, engine: EngineSeam, store: Store, accounts: Accounts, *, disconnect_grace_s: float) -> None:
+        self.drain = Drain()
         self._engine = engine
         self._store = store
         self._disconnect_grace_s = disconnect_grace_s
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
-        self._settlement = Settlement(store)
-        self._planner = TurnPlanner(engine, store, accounts, self._running, self._settlement)
+        self._recovery = Recovery(engine, store, self._continue)
+        self._planner = TurnPlanner(engine, store, accounts, self._end_of)
         store.on_cancels = self._cancel_asked
+        store.leases.on_lost = self._lost
 
     def start(self) -> None:
         self._tending = self._spawn(self._tend(), "tend responses")
@@ -57,11 +64,20 @@ class Responses:
         """Whether somebody tends the responses; the task ends only with this, or by a fault of ours."""
         return self._tending is not None and not self._tending.done()
 
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    async def hand_over(self) -> None:
+        """Stop what still runs: it goes on in another server, or in the next one. What is not stored fails."""
+        generations = list(self._running.values())
+        for generation in generations:
+            generation.leave()
+        await asyncio.gather(*(generation.ended() for generation in generations))
+
     async def close(self) -> None:
-        """End what still runs; what was told is saved as interrupted."""
-        for generation in list(self._running.values()):
-            generation.stop()
-        await asyncio.gather(*(generation.ended() for generation in list(self._running.values())))
+        self.drain.begin()
+        await self.hand_over()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -74,11 +90,20 @@ class Responses:
         Args:
             recent: unstored turns of the caller's socket, which the request may continue.
         """
+        self.drain.check()
         turn, stream = await self._planner.submit(caller, request, {} if recent is None else recent)
         generation = Generation(turn, stream, self._engine, self._store if turn.is_stored else None)
+        self._begin(generation)
+        return generation
+
+    def _begin(self, generation: Generation) -> None:
         self._running[generation.id] = generation
         self._spawn(self._run(generation), f"response {generation.id}")
-        return generation
+
+    def _continue(self, generation: Generation) -> None:
+        """Run what began elsewhere; its followers have the grace time to come."""
+        self._begin(generation)
+        self._left_alone(generation)
 
     async def _run(self, generation: Generation) -> None:
         try:
@@ -96,7 +121,7 @@ class Responses:
         if generation := self.running(caller, response_id):
             return snapshot(generation.turn)
         record = await self._store.response(caller.owner, response_id)
-        return (await self._settlement.settled(caller.owner, record)).response
+        return (await self._recovery.checked(record)).response
 
     async def follow(self, caller: Caller, response_id: str, starting_after: int = -1) -> Batches:
         """Events after that number: those of the past, then live, up to the terminal one.
@@ -140,6 +165,10 @@ class Responses:
     async def _follow_stored(self, caller: Caller, record: ResponseRecord, starting_after: int) -> Batches:
         response_id, position = record.response.id, starting_after
         while True:
+            if generation := self.running(caller, response_id):  # it came here
+                async for entries in self.follow_running(generation, position):
+                    yield entries
+                return
             is_running = record.response.status not in TERMINAL
             read = self._store.wait_for_events if is_running else self._store.events
             if entries := await read(response_id, position):
@@ -149,7 +178,7 @@ class Responses:
                     return
             elif is_running:
                 record = await self._store.response(caller.owner, response_id)
-                record = await self._settlement.settled(caller.owner, record)
+                record = await self._recovery.checked(record)
             else:
                 await self._check_is_the_end(record.response, position)
                 return
@@ -206,6 +235,19 @@ class Responses:
         generation = self._running.get(response_id)
         return generation if generation is not None and generation.turn.caller.owner == caller.owner else None
 
+    async def _end_of(self, caller: Caller, response_id: str) -> None:
+        if generation := self.running(caller, response_id):
+            await generation.ended()
+            return
+        with suppress(NotFound, NotResumable):
+            async for _ in self.follow(caller, response_id):
+                pass
+
+    def _lost(self, response_ids: Iterable[str]) -> None:
+        for response_id in response_ids:
+            if generation := self._running.get(response_id):
+                generation.lose()
+
     def _cancel_asked(self, response_ids: Iterable[str]) -> None:
         for response_id in response_ids:
             if generation := self._running.get(response_id):
@@ -213,6 +255,8 @@ class Responses:
 
     async def _tend(self) -> None:
         while True:
+            if not self.drain.is_begun:
+                await self._recovery.look()
             await asyncio.sleep(TEND_INTERVAL_S)
             for tag in {generation.turn.tag for generation in self._running.values() if generation.is_stored}:
                 self._store.tend(tag)

@@ -54,7 +54,13 @@ class EngineSeam(Protocol):
     async def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]: ...
 
     async def submit(
-        self, prompt: str | Sequence[int], params: SamplingParams, *, priority: Priority = "default", salt: bytes = b""
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: Priority = "default",
+        salt: bytes = b"",
+        told_token_ids: Sequence[int] = (),
     ) -> OutputStream: ...
 
     def health(self) -> Health: ...

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import uvicorn
@@ -22,6 +22,7 @@ class AddressError(Exception):
 
 SEND_BUFFER_BYTES = 128 * 1024
 UNREAD_TIMEOUT_MS = 60_000
+DRAIN_LOOK_S = 0.05
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -35,6 +36,7 @@ class Server:
         self._uvicorn = _Uvicorn(_uvicorn_config(Access(self._app), settings), self._on_listening)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
         self.url = ""
 
     async def run(self, *, handle_signals: bool = False) -> None:
@@ -53,17 +55,36 @@ class Server:
         await self._ready.wait()
 
     def stop(self) -> None:
-        """Take no more requests, end what runs, and return from ``run``. A second call does not wait for anything."""
-        self._uvicorn.force_exit = self._stopping.is_set()
-        self._stopping.set()
-        self._uvicorn.should_exit = True
+        """Take no more work, let what runs end within ``drain_timeout_s``, and return from ``run``.
+
+        After a second call nothing is waited for.
+        """
+        self._hurrying.set() if self._stopping.is_set() else self._stopping.set()
 
     async def _run(self) -> None:
         with _bind(self._settings.host, self._settings.port) as listener:
             self.url = _url(self._settings.host, listener.getsockname()[1])
             print(f"chatsrv: loading; the address will be {self.url}", flush=True)
             async with self._app.router.lifespan_context(self._app):
-                await self._uvicorn.serve(sockets=[listener])
+                serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]), name="uvicorn")
+                stopping = asyncio.create_task(self._stopping.wait(), name="wait for stop")
+                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                await self._drain()
+                self._uvicorn.should_exit = True
+                await serving
+
+    async def _drain(self) -> None:
+        """Answers end, sockets leave, requests are served; at the time limit what still runs is handed over."""
+        responses = self._app.state.services.responses
+        responses.drain.begin()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_timeout_s):
+                # uvicorn tells nobody when its last request has been served
+                while (responses.num_running or self._uvicorn.server_state.tasks) and not self._hurrying.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_LOOK_S)
+        await responses.hand_over()
+        self._uvicorn.force_exit = self._hurrying.is_set()
 
     def _on_listening(self) -> None:
         print(f"chatsrv: ready at {self.url}", flush=True)
@@ -110,7 +131,7 @@ def _uvicorn_config(app: object, settings: ServerSettings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=2,  # what may run longer has had its time in draining
     )
 
 

@@ -46,6 +46,8 @@ class ServerSettings:
         session_ttl_s: seconds that a conversation is kept after its last use.
         events_ttl_s: seconds after its end that a response can be replayed.
         disconnect_grace_s: seconds that a stored response goes on when nobody follows it any more.
+        drain_timeout_s: seconds that running answers have to end after SIGTERM; those that are left go on in the next
+            server.
         max_message_bytes: size of one WebSocket message or HTTP body.
         log_level: debug, info, warning or error.
         log_format: text, or json: an object for each line, with the request's id and its owner.
@@ -61,6 +63,7 @@ class ServerSettings:
     session_ttl_s: int = 30 * 24 * 3600
     events_ttl_s: int = 3600
     disconnect_grace_s: float = 60.0
+    drain_timeout_s: float = 30.0
     max_message_bytes: int = 8 * 1024 * 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
@@ -78,7 +81,8 @@ class ServerSettings:
         _require(
             scheme in ("", *_REDIS_SCHEMES), f"redis_url must begin with one of {', '.join(_REDIS_SCHEMES)}, then ://"
         )
-        _require(self.disconnect_grace_s >= 0, f"disconnect_grace_s must not be negative: {self.disconnect_grace_s}")
+        for name in ("disconnect_grace_s", "drain_timeout_s"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative: {getattr(self, name)}")
 
 
 class SettingsReader:

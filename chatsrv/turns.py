@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from chatsrv.account import Accounts
 from chatsrv.errors import InvalidField, NotFound
-from chatsrv.generation import Generation
 from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.keyring import Caller
 from chatsrv.prompt import Prompt, PromptBuilder
 from chatsrv.records import Clock, ItemRecord, ResponseRecord, Session, chain
 from chatsrv.sampling import response_params
 from chatsrv.seam import EngineSeam, OutputStream
-from chatsrv.settlement import Settlement
 from chatsrv.store import Store
 from chatsrv.turn import Turn
 from chatsrv.wire.create import TIERS, CreateResponse
@@ -47,7 +48,7 @@ class TurnPlanner:
     """Makes turns out of requests.
 
     Args:
-        running: the generations of this process by response id.
+        end_of: waits until a response has ended, wherever it runs.
     """
 
     def __init__(
@@ -55,14 +56,12 @@ class TurnPlanner:
         engine: EngineSeam,
         store: Store,
         accounts: Accounts,
-        running: Mapping[str, Generation],
-        settlement: Settlement,
+        end_of: Callable[[Caller, str], Awaitable[None]],
     ) -> None:
         self._engine = engine
         self._store = store
         self._accounts = accounts
-        self._running = running
-        self._settlement = settlement
+        self._end_of = end_of
         self._prompts = PromptBuilder(engine)
         self._clock = Clock()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -75,16 +74,20 @@ class TurnPlanner:
         """
         request.check()
         check_model(request.model, self._engine.model.name)
+        if request.seed is None:  # ours then, so that another server would draw the same tokens
+            request = msgspec.structs.replace(request, seed=secrets.randbits(63))
         params = response_params(request, self._engine.model)
         tag = self._tag(request)
         lock = self._locks.setdefault(tag, asyncio.Lock())
+        awaited: str | None = None
         while True:
             async with lock:
                 base = await self._base(caller, request, recent, tag)
-                awaited = self._unfinished(base)
-                if awaited is None:
+                unfinished = _unfinished(base)
+                if unfinished is None or unfinished == awaited:
                     return await self._begin(caller, request, params, base)
-            await awaited.ended()
+            awaited = unfinished
+            await self._end_of(caller, awaited)
 
     # -- the place ----------------------------------------------------------------------------------------------------
 
@@ -122,21 +125,13 @@ class TurnPlanner:
 
     async def _previous(self, caller: Caller, response_id: str) -> ResponseRecord:
         try:
-            record = await self._store.response(caller.owner, response_id)
+            return await self._store.response(caller.owner, response_id)
         except NotFound:
             raise _no_previous() from None
-        return await self._settlement.settled(caller.owner, record)
 
     async def _at(self, tag: str, session: Session, item_id: str | None) -> Base:
         tree = await self._store.tree(tag)
         return Base(tag, session, tree.path(item_id))
-
-    def _unfinished(self, base: Base) -> Generation | None:
-        """The generation whose answer this would continue, if it still runs."""
-        parent = base.parent
-        if parent is None or parent.response_id is None or parent.status != "in_progress":
-            return None
-        return self._running.get(parent.response_id)
 
     async def _begin(
         self, caller: Caller, request: CreateResponse, params: SamplingParams, base: Base
@@ -175,7 +170,9 @@ class TurnPlanner:
             parent_item_id=parent_id,
             input_item_ids=[item.id for item in asked],
             output_item_id=answer[0].id if answer else None,
-            process_id=self._store.process_id,
+            request=request.without_content(),
+            process_id=self._store.leases.process_id,
+            model_fingerprint=self._engine.model.fingerprint,
             prompt_token_ids=prompt.token_ids,
         )
         turn = Turn(
@@ -230,6 +227,12 @@ def check_model(name: str | None, served: str) -> None:
         raise NotFound(
             f"model: {name[:100]!r} is not served here, only {served!r}", param="model", code="model_not_found"
         )
+
+
+def _unfinished(base: Base) -> str | None:
+    """The response whose answer this would continue, if it is still being written."""
+    parent = base.parent
+    return parent.response_id if parent is not None and parent.status == "in_progress" else None
 
 
 def _no_previous() -> NotFound:

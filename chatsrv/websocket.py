@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from chatsrv import steering
 from chatsrv.account import Account
-from chatsrv.errors import InvalidField, InvalidJson, NotFound
+from chatsrv.drain import SERVICE_RESTART
+from chatsrv.errors import InvalidField, InvalidJson, NotFound, Restarting
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
 from chatsrv.ids import has_form
@@ -50,10 +51,13 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
         self._slow_until = 0.0
+        self._num_busy = 0
+        self._became_idle = asyncio.Event()
 
     async def serve(self) -> None:
         """Until the client leaves, or has to."""
         await self._socket.accept()
+        self._spawn(self._leave_when_idle(), "leave")
         try:
             while (message := await self._socket.receive())["type"] != "websocket.disconnect":
                 await self._receive(message)
@@ -94,6 +98,7 @@ class Connection:
             case ResponseCreate():
                 event.check()
                 self._lanes.put(event)
+                self._num_busy += 1
             case ResponseCancel():
                 self._cancel(event.response_id)
             case ResponseResume():
@@ -138,6 +143,12 @@ class Connection:
     # -- what goes out ------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: ResponseCreate) -> None:
+        try:
+            await self._answer_all(request)
+        finally:
+            self._done()
+
+    async def _answer_all(self, request: ResponseCreate) -> None:
         """Generate a response and, as often as it was steered, its successor."""
         try:
             generation = await self._responses.create(self._caller, request, self._recent)
@@ -171,20 +182,26 @@ class Connection:
             await self._send(_on_lane(msgspec.json.encode(event), stream_id))
 
     async def _resume(self, event: ResponseResume) -> None:
+        self._num_busy += 1
         try:
             await self._pump(
                 self._responses.follow(self._caller, event.response_id, event.starting_after), event.stream_id
             )
         except Exception as error:
             await self._refuse(error, event.stream_id)
+        finally:
+            self._done()
 
     async def _pump(self, batches: AsyncGenerator[list[Entry], None], stream_id: str | None) -> None:
-        async with aclosing(batches):
-            async for batch in batches:
-                for position, entry in enumerate(merge_deltas(batch) if self._is_slow() else batch):
-                    await self._send(_on_lane(entry.data, stream_id))
-                    if position % _BREATH == _BREATH - 1:
-                        await asyncio.sleep(0)
+        try:
+            async with aclosing(batches):
+                async for batch in batches:
+                    for position, entry in enumerate(merge_deltas(batch) if self._is_slow() else batch):
+                        await self._send(_on_lane(entry.data, stream_id))
+                        if position % _BREATH == _BREATH - 1:
+                            await asyncio.sleep(0)
+        except Restarting:
+            await self._leave()
 
     async def _refuse(self, error: Exception, stream_id: str | None) -> None:
         await self._send(_on_lane(msgspec.json.encode(answer_to(error).event()), stream_id))
@@ -207,6 +224,23 @@ class Connection:
 
     def _is_slow(self) -> bool:
         return asyncio.get_running_loop().time() < self._slow_until
+
+    def _done(self) -> None:
+        self._num_busy -= 1
+        if not self._num_busy:
+            self._became_idle.set()
+
+    async def _leave_when_idle(self) -> None:
+        """When the server goes: the client may come back to another one, or to the next."""
+        await self._responses.drain.begun()
+        while self._num_busy:
+            self._became_idle.clear()
+            await self._became_idle.wait()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        with suppress(RuntimeError):  # it was closed already
+            await self._socket.close(SERVICE_RESTART, "the server restarts; resume")
 
     async def _give_up(self) -> None:
         log.warning("closing a socket whose client took nothing for %g s", SEND_TIMEOUT_S)

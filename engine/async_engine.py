@@ -20,7 +20,7 @@ from engine.admission import AdmissionLimits
 from engine.api import CachedPrefix, ChatMessage, ModelInfo, Output, Priority, SamplingParams
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
-from engine.continuation import notice_output
+from engine.continuation import ending_output, notice_output, take_up
 from engine.errors import EngineError, EngineStopped, InvalidRequest, RequestFailed
 from engine.loading import LoadedModel, load_model
 from engine.mailbox import Mailbox
@@ -145,12 +145,15 @@ class Engine:
         *,
         priority: Priority = "default",
         salt: bytes = b"",
+        told_token_ids: Sequence[int] = (),
     ) -> OutputStream:
         """Queue a prompt.
 
         Args:
             prompt: text or token ids.
             salt: prompts share cached blocks only with prompts of the same salt.
+            told_token_ids: beginning of the answer, drawn earlier with the same prompt, parameters and seed, here or
+                in another process. It is not told again; what follows is what would have followed.
 
         Raises:
             InvalidRequest, QueueFull, EngineStopped: nothing was queued.
@@ -161,10 +164,11 @@ class Engine:
             if isinstance(prompt, str)
             else list(prompt)
         )
-        vocab_size = self.model.vocab_size
-        if not all(0 <= token_id < vocab_size for token_id in token_ids):
-            raise InvalidRequest("prompt", f"prompt has a token id outside 0 to {vocab_size - 1}")
-        params.check_token_ids(vocab_size)
+        self._check_token_ids("prompt", token_ids)
+        self._check_token_ids("told_token_ids", told_token_ids)
+        if told_token_ids and (params.num_sequences > 1 or params.use_beam_search):
+            raise InvalidRequest("told_token_ids", "told_token_ids begin one answer, not several sequences or beams")
+        params.check_token_ids(self.model.vocab_size)
         max_tokens = self._limits.max_tokens(len(token_ids), params)
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
@@ -172,15 +176,24 @@ class Engine:
         request = Request(
             secrets.token_hex(8), token_ids, params, self._tokens, max_tokens=max_tokens, priority=priority, root=root
         )
+        take_up(request, told_token_ids)
         self._check_running()
+        mailbox = Mailbox()
+        if request.sequences[0].finish_reason is not None:
+            mailbox.put(ending_output(request))
+            mailbox.close()
+            return OutputStream(request.request_id, mailbox, mailbox.close)
         now = time.monotonic()
         if not self._scheduler.has_work:
             self._progress_at = now
         self._scheduler.submit(request, now)
-        mailbox = Mailbox()
         self._mailboxes[request.request_id] = (request, mailbox)
         self._work_arrived.set()
         return OutputStream(request.request_id, mailbox, lambda: self._abort(request, mailbox))
+
+    def _check_token_ids(self, name: str, token_ids: Sequence[int]) -> None:
+        if not all(0 <= token_id < self.model.vocab_size for token_id in token_ids):
+            raise InvalidRequest(name, f"{name} has a token id outside 0 to {self.model.vocab_size - 1}")
 
     async def generate(
         self,

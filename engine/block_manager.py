@@ -107,7 +107,7 @@ class BlockManager:
             return False
         self._pin(sequence, match, may_copy=num_spare > 0)
         if not request.was_admitted:
-            request.num_cached_tokens = sequence.num_computed_tokens
+            request.num_cached_tokens = min(sequence.num_computed_tokens, request.num_prompt_tokens)
         return True
 
     def extend_from_cache(self, request: Request) -> None:
@@ -126,7 +126,7 @@ class BlockManager:
             sequence.block_table.append(block)
             sequence.num_computed_tokens += self.block_size
             if request.num_preemptions == 0:
-                request.num_cached_tokens += self.block_size
+                request.num_cached_tokens = min(sequence.num_computed_tokens, request.num_prompt_tokens)
 
     def _num_reusable_tokens(self, request: Request) -> int:
         """At least one token is always computed: its logits are wanted. Logits of the prompt allow no reuse at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.api import Notice, Output, PositionLogprobs, merge_outputs
@@ -31,6 +32,24 @@ def continue_sequence(request: Request, sequence: Sequence, drawn: Drawn) -> lis
         sequence.held_outputs.append(output)
         return []
     return [output]
+
+
+def take_up(request: Request, token_ids: Iterable[int]) -> None:
+    """Go on with an answer of which these tokens have been told: they count, and nothing of them is told again.
+
+    It may turn out to have ended: then its finish reason is set.
+    """
+    sequence = request.sequences[0]
+    for token_id in token_ids:
+        sequence.output_token_ids.append(token_id)
+        request.num_output_tokens += 1
+        _advance_text(request, sequence, token_id)
+
+
+def ending_output(request: Request) -> Output:
+    """How an answer ended of which everything else has been told."""
+    sequence = request.sequences[0]
+    return Output(0, (), "", sequence.finish_reason, request.usage(), sequence.stop_reason)
 
 
 def _advance_text(request: Request, sequence: Sequence, token_id: int) -> str:

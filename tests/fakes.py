@@ -55,6 +55,7 @@ class Submission:
     params: SamplingParams
     priority: Priority
     salt: bytes
+    told: list[int] = field(default_factory=list)
     aborted: bool = False
     finished: bool = False
 
@@ -75,6 +76,7 @@ class FakeEngine:
     """
 
     max_model_len: int = 4096
+    fingerprint: str = "f00d"
     delay_s: float = 0.0
     max_num_waiting: int = 10_000
     health_now: FakeHealth = field(default_factory=FakeHealth)
@@ -88,7 +90,9 @@ class FakeEngine:
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("fake", "FakeForCausalLM", "f00d", len(VOCABULARY), self.max_model_len, frozenset({END}))
+        return ModelInfo(
+            "fake", "FakeForCausalLM", self.fingerprint, len(VOCABULARY), self.max_model_len, frozenset({END})
+        )
 
     @property
     def vocabulary(self) -> Sequence[bytes]:
@@ -118,7 +122,13 @@ class FakeEngine:
         return [*tokens, BEGIN, *b"assistant\n"]
 
     async def submit(
-        self, prompt: str | Sequence[int], params: SamplingParams, *, priority: Priority = "default", salt: bytes = b""
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: Priority = "default",
+        salt: bytes = b"",
+        told_token_ids: Sequence[int] = (),
     ) -> FakeStream:
         if not self.health_now.alive:
             raise EngineStopped("the engine has stopped")
@@ -129,7 +139,7 @@ class FakeEngine:
             raise InvalidRequest(
                 "prompt", f"prompt must be below {self.max_model_len} tokens", "context_length_exceeded"
             )
-        submission = Submission(tokens, params, priority, salt)
+        submission = Submission(tokens, params, priority, salt, list(told_token_ids))
         self.submissions.append(submission)
         answers = [self._next_answer(submission) for _ in range(params.n)]
         return FakeStream(self, submission, answers, self._lookup(salt, tokens))
@@ -210,10 +220,15 @@ class _FakeSequence:
         scripted = 1 if isinstance(answer, Exception) else len(answer)  # scripts may be longer than the model takes
         self._room = submission.params.max_tokens or max(room, scripted)
         self._detokenizer = Detokenizer(VOCABULARY, submission.params.stop)
-        self.tokens: list[int] = []
+        self.tokens = list(submission.told)
         self.is_running = True
+        for token in self.tokens:
+            self._detokenizer.push(token)
 
     def step(self, usage: Usage) -> Output:
+        if self.tokens and (reason := self._finish_reason(self.tokens[-1])) is not None:  # it had all been told
+            self.is_running = False
+            return Output(self._index, (), "", reason, usage, stop_reason=self._detokenizer.matched_stop)
         if isinstance(self._answer, Exception):
             if self.tokens:
                 raise self._answer if isinstance(self._answer, RequestFailed | EngineStopped) else RequestFailed("x")

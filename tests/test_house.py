@@ -146,8 +146,8 @@ TESTED_ELSEWHERE = {
     "chatsrv/serve.py": "tests/chatsrv/test_cli.py",
     "chatsrv/server.py": "tests/chatsrv/conftest.py",
     "chatsrv/services.py": None,  # declares what the application holds
-    "chatsrv/settlement.py": "tests/chatsrv/test_store_outage.py",
     "chatsrv/store/journal.py": "tests/chatsrv/test_store_outage.py",
+    "chatsrv/store/leases.py": "tests/chatsrv/test_recovery.py",
     "chatsrv/store/store.py": "tests/chatsrv/test_conversations.py",
     "chatsrv/turn.py": "tests/chatsrv/test_responses.py",
     "chatsrv/turns.py": "tests/chatsrv/test_conversations.py",

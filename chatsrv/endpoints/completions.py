@@ -76,6 +76,7 @@ async def _answer(
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
 ) -> ASGIApp:
+    services(request).responses.drain.check()
     engine = services(request).engine
     check_model(body.model, engine.model.name)
     field = "messages" if isinstance(body, ChatRequest) else "prompt"

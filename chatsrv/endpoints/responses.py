@@ -11,6 +11,8 @@ from starlette.websockets import WebSocket
 
 from chatsrv.auth import caller
 from chatsrv.conversations import item_page
+from chatsrv.errors import Restarting
+from chatsrv.failures import refusal
 from chatsrv.generation import Generation
 from chatsrv.http import json_response, read_body, read_query, unless_disconnected
 from chatsrv.ids import tag_of
@@ -27,6 +29,9 @@ from chatsrv.wire.response import DeletedResponse
 async def connect(socket: WebSocket) -> None:
     """``GET /v1/responses`` with an upgrade."""
     asking, found = caller(socket), services(socket)
+    if found.responses.drain.is_begun:
+        await refusal(Restarting())(socket.scope, socket.receive, socket.send)
+        return
     await Connection(socket, asking, found.responses, found.accounts.of(asking)).serve()
 
 

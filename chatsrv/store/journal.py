@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from chatsrv.ids import tag_of
 from chatsrv.store import keys
+from chatsrv.store.leases import Leases
 from chatsrv.wire.events import Entry
 
 log = logging.getLogger("chatsrv.store")
@@ -52,12 +53,16 @@ class Journal:
 
     Args:
         events_ttl_s: lifetime of an event log after its last event.
+        leases: asked before each batch whether its responses are still ours.
         on_cancels: called with the ids of responses that another process was asked to cancel.
     """
 
-    def __init__(self, client: Any, events_ttl_s: int, on_cancels: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self, client: Any, events_ttl_s: int, leases: Leases, on_cancels: Callable[[Iterable[str]], None]
+    ) -> None:
         self._client = client
         self._events_ttl_s = events_ttl_s
+        self._leases = leases
         self._on_cancels = on_cancels
         self._next = _Batch()
         self._in_flight: _Batch | None = None
@@ -135,6 +140,9 @@ class Journal:
 
     async def _send(self, batch: _Batch) -> bool:
         try:
+            for response_id in await self._leases.check():
+                batch.groups.pop(tag_of(response_id), None)
+                self.forget(tag_of(response_id))
             for slots in self._transactions(batch):
                 await self._transact(batch, slots)
         except (RedisError, OSError) as error:
@@ -168,8 +176,9 @@ class Journal:
         for response_id, entries in group.events.items():
             key = keys.events(tag_of(response_id), response_id)
             joined = b"\n".join(entry.data for entry in entries)
+            token_ids = ",".join(str(token_id) for entry in entries for token_id in entry.token_ids)
             commands += [
-                ("XADD", key, f"{entries[-1].sequence_number}-1", "events", joined),
+                ("XADD", key, f"{entries[-1].sequence_number}-1", "events", joined, "token_ids", token_ids),
                 ("EXPIRE", key, self._events_ttl_s),
             ]
         return commands

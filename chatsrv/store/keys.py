@@ -9,7 +9,9 @@
 | ``chatsrv:{TAG}:events:RESP``   | stream | events of one response, many in an entry whose id is     | events  |
 |                                 |        | ``<sequence number of the last of them>-1``              |         |
 | ``chatsrv:owner:{OWNER}:index`` | zset   | conversation id → time of last use                       | session |
-| ``chatsrv:process:ID``          | string | "1" while that server process lives                      | 15 s    |
+| ``chatsrv:process:ID``          | string | "1" while that server process lives                      | 8 s     |
+| ``chatsrv:running``             | hash   | response id → process that runs it, empty if it is       | session |
+|                                 |        | handed over to whoever comes first                       |         |
 
 *session*: ``session_ttl_s`` after the last use; *events*: ``events_ttl_s``, but not longer than the session. TAG is the
 part that all identifiers of a session share (``chatsrv.ids``) and a hash tag: the keys of a session lie in one slot,
@@ -18,7 +20,7 @@ are written in one transaction and expire together. An owner is a hash of who th
 
 from __future__ import annotations
 
-PROCESS_TTL_S = 15
+PROCESS_TTL_S = 8
 
 
 def session(tag: str) -> str:
@@ -47,3 +49,6 @@ def index(owner: str) -> str:
 
 def process(process_id: str) -> str:
     return f"chatsrv:process:{process_id}"
+
+
+RUNNING = "chatsrv:running"

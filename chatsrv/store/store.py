@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +18,8 @@ from chatsrv.item_tree import ItemTree
 from chatsrv.records import ItemRecord, ResponseRecord, Session
 from chatsrv.store import keys
 from chatsrv.store.journal import Command, Journal
-from chatsrv.wire.events import Entry, parse_entry
+from chatsrv.store.leases import Leases, Orphan
+from chatsrv.wire.events import Entry, Told, parse_entry
 
 log = logging.getLogger("chatsrv.store")
 
@@ -47,37 +47,32 @@ class Store:
         events_ttl_s: how long a response can be resumed after its last event.
 
     Attributes:
-        process_id: of this server process, alive for others while its heartbeat is.
+        leases: who runs which response.
     """
 
     def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int) -> None:
         self._client = client
         self._session_ttl_s = session_ttl_s
-        self.process_id = secrets.token_urlsafe(9)
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
-        self.journal = Journal(client, min(events_ttl_s, session_ttl_s), lambda ids: self.on_cancels(ids))
-        self._heartbeat: asyncio.Task[None] | None = None
+        self.leases = Leases(client)
+        self.journal = Journal(client, min(events_ttl_s, session_ttl_s), self.leases, lambda ids: self.on_cancels(ids))
 
     async def start(self) -> None:
         """Check that the store answers, and begin to write and to beat."""
-        with _reachable():
+        with reachable():
             await self._client.ping()
+            await self.leases.start()
         self.journal.start()
-        self._heartbeat = asyncio.create_task(self._beat(), name="store heartbeat")
 
     async def close(self) -> None:
         await self.journal.close()
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            await asyncio.gather(self._heartbeat, return_exceptions=True)
-        with suppress(RedisError, OSError):  # it expires by itself
-            await self._client.delete(keys.process(self.process_id))
+        await self.leases.close()
         await self._client.aclose()
 
     @property
     def is_running(self) -> bool:
         """Whether the tasks that write and beat are there; they end only with the store, or by a fault of ours."""
-        return self.journal.is_running and self._heartbeat is not None and not self._heartbeat.done()
+        return self.journal.is_running and self.leases.is_running
 
     async def is_reachable(self) -> bool:
         try:
@@ -162,13 +157,45 @@ class Store:
         chunks = streams[0][1] if streams else []
         return list(_contiguous(_parse_events(chunks), starting_after))
 
-    async def is_process_alive(self, process_id: str) -> bool:
-        return bool(await self._read(self._client.exists, keys.process(process_id)))
+    async def orphaned(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
+        """A claimed response and its session, whoever owns them; None if they have expired or were deleted."""
+        tag = tag_of(response_id)
+        session = _parse_session(await self._read(self._client.hgetall, keys.session(tag)))
+        value = await self._read(self._client.hget, keys.responses(tag), response_id)
+        return None if session is None or value is None else (session, _decode_response(value))
+
+    async def orphans(self) -> list[Orphan]:
+        """Responses that nobody runs."""
+        return list(await self._read(self.leases.orphans))
+
+    async def claim(self, orphan: Orphan) -> bool:
+        """Make an orphan this process's own; False if somebody else has been faster."""
+        return bool(await self._read(self.leases.claim, orphan))
+
+    async def is_alive(self, process_id: str) -> bool:
+        return bool(await self._read(self.leases.is_alive, process_id))
+
+    async def enlist(self, response_id: str, process_id: str) -> None:
+        """List a response that nobody runs and that is not listed."""
+        await self._read(self.leases.enlist, response_id, process_id)
+
+    async def told(self, response_id: str) -> Told:
+        """The stored beginning of a response, as far as nothing is missing, to go on after it."""
+        told = Told([], [])
+        for _, fields in await self._read(self._client.xrange, keys.events(tag_of(response_id), response_id)):
+            entries = [parse_entry(data) for data in fields[b"events"].split(b"\n")]
+            expected = range(len(told.entries), len(told.entries) + len(entries))
+            if [entry.sequence_number for entry in entries] != list(expected):
+                break
+            told.entries.extend(entries)
+            told.token_ids.extend(map(int, filter(None, fields[b"token_ids"].split(b","))))
+        return told
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def begin_turn(self, tag: str, session: Session, items: Sequence[ItemRecord], record: ResponseRecord) -> None:
         """Queue a turn's first write: its session, what was asked, and the answer to come."""
+        self._write_running(self.leases.begin(record.response.id))
         self.journal.write(
             tag,
             [
@@ -191,6 +218,21 @@ class Store:
         ]
         self.journal.write(tag, commands)
         self.journal.append(response_id, last)
+        self._write_running(self.leases.end(response_id))
+
+    def continue_turn(self, tag: str, record: ResponseRecord) -> None:
+        """Queue who runs a claimed response from now on."""
+        record.process_id = self.leases.process_id
+        command = ("HSET", keys.responses(tag), record.response.id, _encode(record))
+        self.journal.write(tag, [command, *self._touch(tag)])
+
+    def hand_over(self, response_id: str) -> None:
+        """Queue that whoever comes first may go on with a response."""
+        self._write_running(self.leases.hand_over(response_id))
+
+    def drop_turn(self, response_id: str) -> None:
+        """Queue that a response that is no more needs nobody to run it."""
+        self._write_running(self.leases.end(response_id))
 
     def tend(self, tag: str) -> None:
         """Queue a new lease of life for a session that generates, and a look whether somebody wants it cancelled."""
@@ -235,20 +277,20 @@ class Store:
         """Read behind one's own writes."""
         if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
             raise _unreachable()
-        with _reachable():
+        with reachable():
             return await command(*arguments, **options)
 
     async def _transact(self, commands: Iterable[Command]) -> None:
         if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
             raise _unreachable()
-        with _reachable():
+        with reachable():
             pipe = self._client.pipeline(transaction=True)
             for command in commands:
                 pipe.execute_command(*command)
             await pipe.execute()
 
     async def _sessions(self, conversation_ids: Sequence[str]) -> list[Session]:
-        with _reachable():
+        with reachable():
             pipe = self._client.pipeline(transaction=False)
             for conversation_id in conversation_ids:
                 pipe.hgetall(keys.session(tag_of(conversation_id)))
@@ -271,13 +313,8 @@ class Store:
             ("EXPIRE", key, self._session_ttl_s),
         ]
 
-    async def _beat(self) -> None:
-        while True:
-            try:
-                await self._client.set(keys.process(self.process_id), "1", ex=keys.PROCESS_TTL_S)
-            except (RedisError, OSError) as error:
-                log.debug("no heartbeat: %s", error)
-            await asyncio.sleep(keys.PROCESS_TTL_S / 3)
+    def _write_running(self, command: Command) -> None:
+        self.journal.write("running", [command, ("EXPIRE", keys.RUNNING, self._session_ttl_s)])
 
 
 def _put_session(tag: str, session: Session) -> list[Command]:
@@ -335,7 +372,8 @@ def _unreachable() -> Unavailable:
 
 
 @contextmanager
-def _reachable() -> Iterator[None]:
+def reachable() -> Iterator[None]:
+    """What fails because of the store is told as such."""
     try:
         yield
     except (RedisError, OSError) as error:

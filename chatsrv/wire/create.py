@@ -42,7 +42,7 @@ PlainText = Annotated[
 ]
 
 
-class Sampling(Struct, kw_only=True, forbid_unknown_fields=True):
+class Sampling(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How to draw tokens, beyond the standard's own fields: as vLLM names them. The engine checks the ranges."""
 
     temperature: float | None = None
@@ -113,6 +113,11 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
         if isinstance(self.input, str):
             return [InputMessage(role="user", content=self.input)]
         return self.input or []
+
+    def without_content(self) -> CreateResponse:
+        """What is kept to go on with a response elsewhere; its content lies in its items."""
+        fields = {name: getattr(self, name) for name in CreateResponse.__struct_fields__}
+        return CreateResponse(**fields | {"input": None, "instructions": None, "metadata": None})
 
     def includes(self, name: str) -> bool:
         return name in (self.include or ())

@@ -170,20 +170,40 @@ def terminal(response: Response) -> Event:
 
 
 class Entry(NamedTuple):
-    """An event in a response's log."""
+    """An event in a response's log. ``token_ids`` are the tokens of the answer that it tells; they are not sent."""
 
     sequence_number: int
     type: str
     data: bytes
+    token_ids: tuple[int, ...] = ()
 
     @property
     def is_terminal(self) -> bool:
         return self.type in TERMINAL_TYPES
 
 
-def entry(event: Event, sequence_number: int) -> Entry:
+def entry(event: Event, sequence_number: int, token_ids: tuple[int, ...] = ()) -> Entry:
     event.sequence_number = sequence_number
-    return Entry(sequence_number, str(type(event).__struct_config__.tag), _encode(event))
+    return Entry(sequence_number, str(type(event).__struct_config__.tag), _encode(event), token_ids)
+
+
+class Told(NamedTuple):
+    """A response as far as it is stored: its events from the first on, and the tokens of the answer that they tell."""
+
+    entries: list[Entry]
+    token_ids: list[int]
+
+    @property
+    def types(self) -> set[str]:
+        return {entry.type for entry in self.entries}
+
+    @property
+    def deltas(self) -> list[TextDelta]:
+        return [_decode_delta(entry.data) for entry in self.entries if entry.type == "response.output_text.delta"]
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.delta for delta in self.deltas)
 
 
 class _Head(Struct):

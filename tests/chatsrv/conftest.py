@@ -75,11 +75,16 @@ class ServerThread:
     def __exit__(self, *exc_info: object) -> None:
         if self.server is not None:
             self.server.close_clients()
-            self.server.loop.call_soon_threadsafe(self._stop)
+            self.stop()
         self._thread.join(60)
         assert not self._thread.is_alive()
         if self._error is not None and exc_info[0] is None:
             raise self._error
+
+    def stop(self) -> None:
+        """What a signal does: drain; the second time at once."""
+        assert self.server is not None
+        self.server.loop.call_soon_threadsafe(self._stop)
 
     def _run(self) -> None:
         try:
@@ -168,7 +173,7 @@ def serve(tmp_path: Path) -> Callable[..., ServerThread]:
 
 
 def make_settings(folder: Path, **settings: Any) -> ServerSettings:
-    defaults: dict[str, Any] = {"port": 0, "data_dir": folder, "log_level": "warning"}
+    defaults: dict[str, Any] = {"port": 0, "data_dir": folder, "log_level": "warning", "drain_timeout_s": 0}
     return ServerSettings(**(defaults | settings))
 
 

@@ -156,29 +156,3 @@ def _ttls(client: redis.Redis, conversation_id: str) -> dict[str, int]:
     names = [key.decode() for key in client.scan_iter(f"chatsrv:{{{tag_of(conversation_id)}}}:*")]
     ttls = {name: int(client.ttl(name)) for name in names}
     return {name: ttl for name, ttl in ttls.items() if ttl != -2}
-
-
-def test_a_process_that_died_left_an_interrupted_answer(serve: Callable[..., ServerThread], outage: Outage) -> None:
-    """Its heartbeat is gone: who asks next finds the answer as far as it was told, and may go on."""
-    engine, fresh = FakeEngine(delay_s=0.01), FakeEngine()
-    engine.enqueue(LONG)
-    with (
-        serve(engine, redis_url=outage.url) as dying,
-        serve(fresh, redis_url=outage.url) as server,
-        Socket(dying) as far,
-        Socket(server) as near,
-    ):
-        far.create("x")
-        response_id = far.until("response.output_text.delta")[0]["response"]["id"]
-        engine.paused = True
-        near.send("response.resume", response_id=response_id)
-        told = text_of(near.until("response.output_text.delta"))
-        outage.client.delete(*outage.client.keys("chatsrv:process:*"))
-        events = near.answer()
-        told += text_of(events)
-        found = server.client().responses.retrieve(response_id)
-        near.ask("on", previous_response_id=response_id)
-    assert events[-1]["type"] == "response.failed"
-    assert (found.status, found.output_text) == ("failed", told)
-    assert LONG.startswith(told)
-    assert fresh.submissions[0].text == f"user\nxassistant\n{told}user\nonassistant\n"

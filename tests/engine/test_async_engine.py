@@ -240,3 +240,40 @@ async def test_text_in_and_out(engine: Engine) -> None:
     outputs = [output async for output in engine.generate("hello", GREEDY)]
     ids = [t for output in outputs for t in output.token_ids]
     assert "".join(output.text for output in outputs) == await engine.decode(ids)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        GREEDY,
+        SamplingParams(max_tokens=12, temperature=0.9, seed=4, ignore_eos=True, logprobs=2),
+        SamplingParams(max_tokens=12, temperature=0, repetition_penalty=1.3, frequency_penalty=0.5, min_tokens=9),
+    ],
+    ids=["greedy", "seeded", "penalised"],
+)
+async def test_an_answer_is_taken_up_from_its_tokens_as_if_nothing_had_been(
+    engine: Engine, folder: Path, params: SamplingParams
+) -> None:
+    async with Engine(config(folder)) as other:
+        whole = [output async for output in engine.generate(prompt(1), params) if output.token_ids]
+        token_ids = [output.token_ids[0] for output in whole]
+        for num_told in (1, 5, len(token_ids) - 1, len(token_ids)):
+            stream = await other.submit(prompt(1), params, told_token_ids=token_ids[:num_told])
+            rest = [output async for output in stream if output.notice is None]
+            assert [token_id for output in rest for token_id in output.token_ids] == token_ids[num_told:]
+            assert "".join(output.text for output in rest) == "".join(output.text for output in whole[num_told:])
+            assert rest[-1].finish_reason == whole[-1].finish_reason
+            assert rest[-1].usage.completion_tokens == len(token_ids)
+            assert rest[-1].usage.cached_tokens <= 20
+            chosen = [one.chosen for output in rest for one in output.logprobs]
+            expected = [one.chosen for output in whole[num_told:] for one in output.logprobs]
+            assert [one.token_id for one in chosen] == [one.token_id for one in expected]
+            assert [one.logprob for one in chosen] == pytest.approx([one.logprob for one in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("params", [{"n": 2}, {"use_beam_search": True}])
+async def test_several_sequences_cannot_be_taken_up(engine: Engine, params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="told_token_ids begin one answer"):
+        await engine.submit(prompt(1), SamplingParams(**params), told_token_ids=[5])
+    with pytest.raises(InvalidRequest, match="told_token_ids has a token id outside"):
+        await engine.submit(prompt(1), SamplingParams(), told_token_ids=[engine.model.vocab_size])

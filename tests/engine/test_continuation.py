@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from engine.api import Output, SamplingParams, TokenLogprob
-from engine.continuation import continue_sequence, notice_output, ranked_outputs
+from engine.continuation import continue_sequence, ending_output, notice_output, ranked_outputs, take_up
 from engine.plan import Drawn
 from engine.request import Request, TokenFacts
 
@@ -89,3 +91,31 @@ def test_only_the_best_of_several_are_told_and_only_at_the_end() -> None:
 def test_a_notice_has_no_tokens() -> None:
     notice = notice_output(make(), "preempted")
     assert (notice.notice, notice.token_ids, notice.text) == ("preempted", (), "")
+
+
+@pytest.mark.parametrize(
+    ("params", "token_ids"),
+    [
+        ({}, (1, 2, END)),
+        ({"stop": ("DEFGHIJ",)}, (1, 2, 3, 4, 5)),
+        ({"stop": ("DEFX",), "max_tokens": 3}, (1, 2, 2)),
+        ({"stop": ("DEF",), "min_tokens": 3}, (1, 2, 2, 2)),
+        ({"max_tokens": 3}, (1, 6, 7)),
+    ],
+    ids=str,
+)
+def test_an_answer_taken_up_anywhere_goes_on_as_if_nothing_had_been(
+    params: dict[str, Any], token_ids: tuple[int, ...]
+) -> None:
+    whole = run(make(**params), *token_ids)
+    for num_told in range(len(whole) + 1):
+        request = make(**params)
+        take_up(request, token_ids[:num_told])
+        rest = run(request, *token_ids[num_told:])
+        assert rest == whole[num_told:]
+        last = ending_output(request)
+        assert (last.finish_reason, last.stop_reason, last.usage) == (
+            whole[-1].finish_reason,
+            whole[-1].stop_reason,
+            whole[-1].usage,
+        )

@@ -1,0 +1,140 @@
+"""Who runs which response: each server process shows that it lives, and what a dead one ran may be claimed.
+
+A process that could not show itself in time may have lost its responses to others. It asks before it writes again, so
+that no log has two writers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from redis.exceptions import RedisError
+
+from chatsrv.store import keys
+
+log = logging.getLogger("chatsrv.store")
+
+BEAT_INTERVAL_S = 2.0
+
+# KEYS[1] is the running hash, ARGV a response, who ran it, and who claims it: 1 for the first who does.
+_CLAIM = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+
+
+class Orphan(NamedTuple):
+    """A response that nobody runs. ``process_id`` ran it until it died; empty: until it handed the response over."""
+
+    response_id: str
+    process_id: str
+
+
+class Leases:
+    """This process's lease, and the responses that depend on it.
+
+    Attributes:
+        process_id: of this server process, alive for others while its lease is.
+        on_lost: called with the ids of responses that were claimed by others.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._renewed_at = 0.0
+        self._own: set[str] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self.process_id = secrets.token_urlsafe(9)
+        self.on_lost: Callable[[Iterable[str]], None] = lambda response_ids: None
+
+    async def start(self) -> None:
+        await self._renew()
+        self._beating = asyncio.create_task(self._beat(), name="store heartbeat")
+
+    async def close(self) -> None:
+        if self._beating is None:
+            return
+        self._beating.cancel()
+        await asyncio.gather(self._beating, return_exceptions=True)
+        with suppress(RedisError, OSError):  # it expires by itself
+            await self._client.delete(keys.process(self.process_id))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the heart beats; its task ends only with this, or by a fault of ours."""
+        return self._beating is not None and not self._beating.done()
+
+    # -- own responses ------------------------------------------------------------------------------------------------
+
+    def begin(self, response_id: str) -> tuple[Any, ...]:
+        """The command by which this process begins to run a response."""
+        self._own.add(response_id)
+        return ("HSET", keys.RUNNING, response_id, self.process_id)
+
+    def end(self, response_id: str) -> tuple[Any, ...]:
+        self._own.discard(response_id)
+        return ("HDEL", keys.RUNNING, response_id)
+
+    def hand_over(self, response_id: str) -> tuple[Any, ...]:
+        """The command after which anybody may claim the response."""
+        self._own.discard(response_id)
+        return ("HSET", keys.RUNNING, response_id, "")
+
+    async def check(self) -> list[str]:
+        """Before writing: renew a lease that has run out. Returns the responses that were claimed meanwhile."""
+        if time.monotonic() - self._renewed_at < keys.PROCESS_TTL_S:
+            return []
+        await self._renew()
+        own = list(self._own)
+        owners = await self._client.hmget(keys.RUNNING, own) if own else []
+        lost = [one for one, owner in zip(own, owners, strict=True) if owner not in (None, self.process_id.encode())]
+        if lost:
+            log.warning("%d responses were taken over while this server could not reach the store", len(lost))
+            self._own.difference_update(lost)
+            self.on_lost(lost)
+        return lost
+
+    async def _renew(self) -> None:
+        now = time.monotonic()
+        await self._client.set(keys.process(self.process_id), "1", ex=keys.PROCESS_TTL_S)
+        self._renewed_at = now
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            try:
+                await self.check()
+                await self._renew()
+            except (RedisError, OSError) as error:
+                log.debug("no heartbeat: %s", error)
+
+    # -- those of others ----------------------------------------------------------------------------------------------
+
+    async def is_alive(self, process_id: str) -> bool:
+        return bool(await self._client.exists(keys.process(process_id)))
+
+    async def orphans(self) -> list[Orphan]:
+        """Responses whose process is dead or has handed them over."""
+        running = await self._client.hgetall(keys.RUNNING)
+        found = [Orphan(response_id.decode(), process_id.decode()) for response_id, process_id in running.items()]
+        alive = {self.process_id: True, "": False}
+        for process_id in {orphan.process_id for orphan in found} - alive.keys():
+            alive[process_id] = await self.is_alive(process_id)
+        return [orphan for orphan in found if not alive[orphan.process_id]]
+
+    async def claim(self, orphan: Orphan) -> bool:
+        """Make the response this process's own; False if somebody else has been faster."""
+        claimed = await self._client.eval(_CLAIM, 1, keys.RUNNING, *orphan, self.process_id)
+        if claimed:
+            self._own.add(orphan.response_id)
+        return bool(claimed)
+
+    async def enlist(self, response_id: str, process_id: str) -> None:
+        """List a response that nobody runs and that is not listed, for whoever looks for orphans next."""
+        await self._client.hsetnx(keys.RUNNING, response_id, process_id)

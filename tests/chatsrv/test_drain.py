@@ -1,0 +1,99 @@
+"""A server that is asked to go: what runs ends, what is new is refused, sockets are told to come back elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from chatsrv.drain import Drain
+from chatsrv.errors import Restarting
+from tests.chatsrv.conftest import ServerThread, wait_until
+from tests.chatsrv.sockets import Socket, output_text
+from tests.fakes import FakeEngine
+
+
+def test_new_work_is_welcome_until_it_begins() -> None:
+    drain = Drain()
+    drain.check()
+    drain.begin()
+    with pytest.raises(Restarting):
+        drain.check()
+
+
+def closed_with(socket: Socket) -> int | None:
+    """The close code, after whatever still comes."""
+    try:
+        while True:
+            socket.recv()
+    except ConnectionClosed as error:
+        return error.rcvd.code if error.rcvd else None
+
+
+def test_running_answers_end_and_nothing_new_begins(serve: Callable[..., ServerThread]) -> None:
+    engine = FakeEngine(paused=True)
+    thread = serve(engine, drain_timeout_s=60)
+    with thread as server, Socket(server) as idle, Socket(server) as busy:
+        busy.create("x", stream_id="a")
+        busy.until("response.in_progress")
+        thread.stop()
+        assert closed_with(idle) == 1012
+        ready = httpx.get(f"{server.url}/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+        for path, body in {"/v1/responses": {"input": "x"}, "/v1/completions": {"prompt": "x"}}.items():
+            refused = httpx.post(f"{server.url}{path}", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_restarting")
+            assert refused.headers["Retry-After"] == "1"
+        with pytest.raises(InvalidStatus) as upgrade:
+            Socket(server).__enter__()
+        assert upgrade.value.response.status_code == 503
+        busy.create("y", stream_id="b")
+        error = busy.recv()
+        assert (error["status"], error["error"]["code"], error["stream_id"]) == (503, "server_restarting", "b")
+        engine.paused = False
+        assert output_text(busy.answer()[-1]["response"]) == "You said: x"
+        assert closed_with(busy) == 1012
+
+
+def test_at_the_limit_streams_and_whole_answers_are_told_to_come_back(serve: Callable[..., ServerThread]) -> None:
+    engine = FakeEngine(paused=True)
+    thread = serve(engine, drain_timeout_s=0.3)
+    body = {"input": "x", "stream": True}
+    with thread as server, httpx.stream("POST", f"{server.url}/v1/responses", json=body) as sse:
+        lines = sse.iter_lines()
+        while "response.in_progress" not in next(lines):
+            pass
+        thread.stop()
+        assert any("server_restarting" in line for line in lines)
+
+
+def test_what_is_not_stored_fails_with_a_reason(serve: Callable[..., ServerThread]) -> None:
+    thread = serve(FakeEngine(paused=True), drain_timeout_s=0.1)
+    with thread as server, Socket(server) as socket:
+        socket.create("x", store=False)
+        socket.until("response.in_progress")
+        thread.stop()
+        last = socket.answer()[-1]
+    assert (last["type"], last["response"]["error"]["message"]) == (
+        "response.failed",
+        "the server was stopped while it answered",
+    )
+
+
+def test_a_second_signal_waits_for_nothing(serve: Callable[..., ServerThread]) -> None:
+    thread = serve(FakeEngine(paused=True), drain_timeout_s=3600)
+    with thread as server, Socket(server) as socket:
+        socket.create("x")
+        response_id = socket.until("response.in_progress")[0]["response"]["id"]
+        began = time.monotonic()
+        thread.stop()
+        thread.stop()
+        assert closed_with(socket) == 1012
+    assert time.monotonic() - began < 600
+    with serve(FakeEngine()) as server, Socket(server) as socket:
+        socket.send("response.resume", response_id=response_id)
+        assert output_text(socket.answer()[-1]["response"]) == "You said: x"
+        wait_until(lambda: server.client().responses.retrieve(response_id).status == "completed")

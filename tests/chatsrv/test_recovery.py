@@ -1,0 +1,265 @@
+"""Real servers that die or leave in the middle of answers: others go on, and nobody sees a seam."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from websockets.exceptions import ConnectionClosed
+
+from tests.chatsrv.conftest import ServerThread, wait_until
+from tests.chatsrv.processes import ServerProcess, save_model
+from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
+from tests.fakes import FakeEngine
+
+pytestmark = pytest.mark.timeout(900)
+
+NUM_STREAMS = 10
+NUM_TOKENS = 400
+KINDS: list[dict[str, Any]] = [
+    {"temperature": 0},
+    {"temperature": 0.8, "seed": 7, "frequency_penalty": 0.3},
+    {"temperature": 0.8, "top_logprobs": 1, "include": ["message.output_text.logprobs"]},
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+class Stream:
+    """One answer as its client sees it, over as many sockets as it takes."""
+
+    def __init__(self, number: int) -> None:
+        self.fields = {**KINDS[number % len(KINDS)], "max_output_tokens": NUM_TOKENS, "ignore_eos": True}
+        self.text = f"Question {number}"
+        self.events: list[dict[str, Any]] = []
+        self.close_code: int | None = None
+
+    def begin(self, server: ServerProcess, num_events: int) -> None:
+        self._socket = Socket(server)
+        self._socket.__enter__()
+        self._socket.create(self.text, **self.fields)
+        while len(self.events) < num_events:
+            self.events.append(self._socket.recv())
+
+    def until_closed(self) -> None:
+        """Read what still comes of the answer, and remember how the socket ended."""
+        try:
+            while True:
+                self.events.append(self._socket.recv())
+        except ConnectionClosed as error:
+            self.close_code = error.rcvd.code if error.rcvd else None
+        self._socket.__exit__(None, None, None)
+
+    def resume(self, server: ServerProcess) -> None:
+        if self.is_ended:
+            return
+        with Socket(server) as socket:
+            last = self.events[-1]["sequence_number"]
+            socket.send("response.resume", response_id=self.id, starting_after=last)
+            self.events += socket.answer()
+
+    def check(self, server: ServerProcess) -> None:
+        """Every event once and in order, one end, and what is stored is what was told."""
+        assert [event["sequence_number"] for event in self.events] == list(range(len(self.events)))
+        assert [event["type"] for event in self.events if event["type"] in ENDS] == ["response.incomplete"]
+        final = self.events[-1]["response"]
+        assert text_of(self.events) == output_text(final)
+        assert final["usage"]["output_tokens"] == NUM_TOKENS
+        assert final["incomplete_details"] == {"reason": "max_output_tokens"}
+        logprobs = [one for event in self.events for one in event.get("logprobs", []) if event.get("delta")]
+        assert logprobs == final["output"][0]["content"][0]["logprobs"][: len(logprobs)]
+        with Socket(server) as socket:
+            socket.send("response.resume", response_id=self.id)
+            assert socket.answer() == self.events
+
+    @property
+    def id(self) -> str:
+        return str(self.events[0]["response"]["id"])
+
+    @property
+    def is_ended(self) -> bool:
+        return self.events[-1]["type"] in ENDS
+
+
+@pytest.fixture(scope="module")
+def story(redis_server: str, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Ten answers, of which the server is killed; ten more, which their server leaves behind when it is asked to go."""
+    data = tmp_path_factory.mktemp("data")
+    settings = {"redis_url": redis_server.replace("/0", "/3"), "drain_timeout_s": 0.1}
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(ServerProcess(model, data, **settings)) for _ in range(3))
+        killed, left = ([Stream(number) for number in range(NUM_STREAMS)] for _ in range(2))
+        first.ready()
+        for number, stream in enumerate(killed):
+            stream.begin(first, 3 + 2 * number)
+        first.kill()
+        for stream in killed:
+            stream.until_closed()
+        second.ready()
+        third.ready()
+        for stream in killed:
+            stream.resume(second)
+        for number, stream in enumerate(left):
+            stream.begin(second, 3 + 2 * number)
+        second.send(signal.SIGTERM)
+        for stream in left:
+            stream.until_closed()
+        status = second.wait()
+        for stream in left:
+            stream.resume(third)
+        yield {"killed": killed, "left": left, "status": status, "server": third}
+
+
+def test_a_killed_servers_answers_go_on_in_another(story: dict[str, Any]) -> None:
+    assert any(stream.close_code is None for stream in story["killed"])
+    for stream in story["killed"]:
+        stream.check(story["server"])
+
+
+def test_a_server_that_leaves_hands_its_answers_over(story: dict[str, Any]) -> None:
+    assert story["status"] == 0
+    assert {stream.close_code for stream in story["left"]} == {1012}
+    for stream in story["left"]:
+        stream.check(story["server"])
+
+
+def test_determined_answers_equal_the_undisturbed_ones(story: dict[str, Any]) -> None:
+    for number, (killed, left) in enumerate(zip(story["killed"], story["left"], strict=True)):
+        if number % len(KINDS) == 2:
+            continue  # the server drew its seed
+        whole = Stream(number)
+        whole.begin(story["server"], 1)
+        whole.resume(story["server"])
+        assert text_of(killed.events) == text_of(left.events) == text_of(whole.events)
+
+
+def test_nothing_is_left_running(story: dict[str, Any], redis_server: str) -> None:
+    with redis.Redis.from_url(redis_server.replace("/0", "/3")) as client:
+        assert client.hgetall("chatsrv:running") == {}
+
+
+def test_history_goes_on_after_a_continued_answer(story: dict[str, Any]) -> None:
+    server, previous = story["server"], story["killed"][0]
+    body = {"input": "And?", "previous_response_id": previous.id, "max_output_tokens": 4}
+    response = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60).json()
+    assert response["status"] in ("completed", "incomplete")
+    assert response["usage"]["input_tokens"] > NUM_TOKENS
+
+
+LONG = "0123456789" * 30
+
+
+class Relay:
+    """Two servers with scripted engines; what the first runs is given to the second as if the first had died."""
+
+    def __init__(self, serve: Callable[..., ServerThread], url: str, stack: ExitStack, **other: Any) -> None:
+        self.engine, self.other = FakeEngine(delay_s=0.005), FakeEngine(**other)
+        self.engine.enqueue(LONG)
+        self.other.enqueue(LONG)
+        self._thread = serve(self.engine, redis_url=url, drain_timeout_s=3600)
+        self.first = stack.enter_context(self._thread)
+        self.second = stack.enter_context(serve(self.other, redis_url=url))
+        self.redis = stack.enter_context(redis.Redis.from_url(url))
+        self._stack = stack
+
+    def begin(self, **fields: Any) -> str:
+        """An answer that stands still after a while."""
+        far = self._stack.enter_context(Socket(self.first))
+        far.create("x", **fields)
+        response_id: str = far.until("response.output_text.delta")[0]["response"]["id"]
+        self.engine.paused = True
+        wait_until(lambda: bool(self.redis.xlen(f"chatsrv:{{{response_id[5:17]}}}:events:{response_id}")))
+        return response_id
+
+    def leave(self) -> None:
+        """Let the first server look for orphans no more."""
+        self._thread.stop()
+
+    def give(self, response_id: str) -> list[dict[str, Any]]:
+        """Let the second server find it; the events as a client there sees them."""
+        self.leave()
+        near = self._stack.enter_context(Socket(self.second))
+        self.redis.hset("chatsrv:running", response_id, "dead")
+        near.send("response.resume", response_id=response_id)
+        return near.answer()
+
+
+def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread], redis_server: str) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, redis_server, stack)
+        response_id = relay.begin(service_tier="flex", max_output_tokens=250)
+        events = relay.give(response_id)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert (events[-1]["type"], text_of(events)) == ("response.incomplete", LONG[:250])
+        taken_up = relay.other.submissions[0]
+        assert 0 < len(taken_up.told) < 250
+        original = relay.engine.submissions[0]
+        assert (taken_up.prompt, taken_up.priority, taken_up.salt) == (
+            original.prompt,
+            original.priority,
+            original.salt,
+        )
+        assert taken_up.params == original.params
+        assert relay.second.client().responses.retrieve(response_id).output_text == LONG[:250]
+
+
+def test_two_servers_that_find_one_orphan_do_not_both_run_it(
+    serve: Callable[..., ServerThread], redis_server: str
+) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, redis_server, stack)
+        third = FakeEngine()
+        third.enqueue(LONG)
+        stack.enter_context(serve(third, redis_url=redis_server))
+        assert text_of(relay.give(relay.begin())) == LONG
+        assert len(relay.other.submissions) + len(third.submissions) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "takeovers", "reason"),
+    [({"fingerprint": "beef"}, 0, "restarted with another model"), ({}, 3, "died 4 times")],
+)
+def test_what_cannot_go_on_ends_with_a_reason_and_keeps_what_was_told(
+    serve: Callable[..., ServerThread], redis_server: str, other: dict[str, Any], takeovers: int, reason: str
+) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, redis_server, stack, **other)
+        response_id = relay.begin()
+        key = f"chatsrv:{{{response_id[5:17]}}}:responses"
+        record = json.loads(relay.redis.hget(key, response_id))
+        relay.redis.hset(key, response_id, json.dumps(record | {"num_takeovers": takeovers}))
+        events = relay.give(response_id)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert events[-1]["type"] == "response.failed"
+        assert reason in events[-1]["response"]["error"]["message"]
+        told = text_of(events)
+        assert LONG.startswith(told)
+        socket = stack.enter_context(Socket(relay.second))
+        socket.ask("on", previous_response_id=response_id)
+    assert relay.other.submissions[-1].text == f"user\nxassistant\n{told}user\nonassistant\n"
+
+
+def test_an_orphan_that_nobody_listed_is_found_by_who_reads_it(
+    serve: Callable[..., ServerThread], redis_server: str
+) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, redis_server, stack)
+        response_id = relay.begin()
+        relay.leave()
+        key = f"chatsrv:{{{response_id[5:17]}}}:responses"
+        record = json.loads(relay.redis.hget(key, response_id))
+        relay.redis.hset(key, response_id, json.dumps(record | {"process_id": "dead"}))
+        relay.redis.hdel("chatsrv:running", response_id)
+        socket = stack.enter_context(Socket(relay.second))
+        socket.send("response.resume", response_id=response_id)
+        assert text_of(socket.answer()) == LONG
