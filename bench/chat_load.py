@@ -39,6 +39,7 @@ class Load:
     num_user_words: int
     ignore_eos: bool
     seed: int
+    tier: str = "default"
 
     def system(self) -> str:
         words = " ".join(WORDS[i % len(WORDS)] for i in range(self.num_system_words))
@@ -101,6 +102,7 @@ class SseSession:
             async for line in reply.aiter_lines():
                 if line.startswith("data: ") and line != "data: [DONE]":
                     self._take(json.loads(line[6:]), answer)
+        answer.num_completion = answer.num_completion or len(answer.stamps)  # not every server tells the usage
         self._messages.append({"role": "assistant", "content": "".join(answer.texts)})
         return answer
 
@@ -133,8 +135,9 @@ class SocketSession:
         self._load = load
         self._previous: str | None = None
 
-    async def ask(self, question: str) -> Answer:
-        answer = Answer()
+    async def ask(self, question: str, answer: Answer | None = None) -> Answer:
+        """Fills the given answer, which others may watch, or a new one."""
+        answer = answer or Answer()
         await self._socket.send(json.dumps(self._create(question)))
         while not self._take(json.loads(await self._socket.recv()), answer):
             pass
@@ -151,6 +154,7 @@ class SocketSession:
             "max_output_tokens": self._load.max_tokens,
             "temperature": 0,
             "ignore_eos": self._load.ignore_eos,
+            "service_tier": self._load.tier,
         }
 
     def _take(self, event: dict[str, Any], answer: Answer) -> bool:

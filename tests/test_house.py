@@ -131,6 +131,7 @@ TESTED_ELSEWHERE = {
     "bench/lengths.py": "tests/bench/test_paper.py",
     "bench/own_server.py": "tests/bench/test_serve.py",
     "bench/peers/throughput.py": None,  # runs with the peers' packages only
+    "bench/priority.py": "tests/bench/test_history.py",
     "bench/simulation.py": "tests/bench/test_baselines.py",
     "bench/trial.py": "tests/bench/test_paper.py",
     "chatsrv/app.py": "tests/chatsrv/test_health.py",

