@@ -169,7 +169,7 @@ class Journal:
         self._check(results)
         for command, result in zip(commands, results, strict=True):
             if command[0] == "SMEMBERS" and result:
-                self._on_cancels([response_id.decode() for response_id in result])
+                self._on_cancels([response_id.decode(errors="replace") for response_id in result])
 
     def _commands(self, group: _Group) -> list[Command]:
         commands = list(group.commands)
