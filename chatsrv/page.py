@@ -26,8 +26,10 @@ class Page:
         self._files = StaticFiles(directory=folder, html=True) if folder.is_dir() else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await refusal(NotFound("there is no such socket"))(scope, receive, send)
+        if scope["type"] == "websocket" or scope["path"].startswith("/v1/"):
+            await refusal(NotFound("there is no such path; /openapi.json tells those that there are"))(
+                scope, receive, send
+            )
             return
         if self._files is None:
             await PlainTextResponse("The web page is not built; `make setup` builds it.", 404)(scope, receive, send)

@@ -82,6 +82,12 @@ def test_another_method_is_refused_with_those_that_there_are(
     assert set(answer.headers["allow"].split(", ")) == allowed
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_unknown_path_of_the_api_is_a_404_in_json(running: RunningServer, method: str) -> None:
+    answer = requests.request(method, f"{running.url}/v1/embeddings", timeout=20)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
 def test_sockets_are_told_by_the_types_of_their_events() -> None:
     told = document(OPERATIONS, with_keys=False)
     socket = told["x-websockets"]["/v1/responses"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chatsrv.errors import InvalidField, UnsupportedField
 from chatsrv.ids import new_id, new_tag
 from chatsrv.wire import strict
+from chatsrv.wire.completions import ChatRequest, CompletionRequest
 from chatsrv.wire.create import CreateResponse, ResponseCreate
+from chatsrv.wire.fields import Ignored, Unsupported
 
 RESPONSE = new_id("resp", new_tag())
 CONVERSATION = new_id("conv", new_tag())
@@ -95,3 +100,16 @@ def test_over_a_socket_some_fields_make_no_sense(fields: dict[str, Any], param: 
     with pytest.raises(UnsupportedField) as caught:
         strict.convert({"type": "response.create", "input": "x", **fields}, ResponseCreate).check()
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("kind", [CreateResponse, ChatRequest, CompletionRequest], ids=lambda kind: kind.__name__)
+def test_the_protocol_page_names_every_field_in_its_place(kind: type[msgspec.Struct]) -> None:
+    """The rows of what is accepted without effect and of what is refused are those of the types."""
+    page = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    accepted, refused = (
+        " ".join(line for line in page.splitlines() if line.startswith(start))
+        for start in ("| accepted, without effect", "| refused with 400")
+    )
+    for field in msgspec.structs.fields(kind):
+        told = accepted if field.type == Ignored else refused if field.type == Unsupported else page
+        assert re.search(rf"`[^`]*\b{field.name}\b[^`]*`", told), field.name
