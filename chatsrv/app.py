@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv import live
@@ -67,5 +68,5 @@ def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlett
     middleware = [Middleware(Guard, allowed_hosts=hosts)]
     app = Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers=_HANDLERS, middleware=middleware)
     app.router.redirect_slashes = False
-    app.router.default = Page()
+    app.router.default = GZipMiddleware(Page(), minimum_size=1024, compresslevel=6)
     return app

@@ -8,7 +8,7 @@ import re
 
 import httpx
 
-from tests.web.conftest import ROOT
+from tests.web.conftest import ROOT, OpenPage
 
 DIST = ROOT / "web" / "dist"
 MAX_COMPRESSED_BYTES = 250_000
@@ -17,6 +17,28 @@ MAX_COMPRESSED_BYTES = 250_000
 def test_the_page_is_light() -> None:
     sizes = {path.name: len(gzip.compress(path.read_bytes())) for path in DIST.rglob("*") if path.is_file()}
     assert sum(sizes.values()) < MAX_COMPRESSED_BYTES, sizes
+
+
+def test_the_page_comes_compressed(address: str) -> None:
+    index = httpx.get(address).text
+    for asset in re.findall(r'(?:src|href)="(/assets/[^"]+)"', index):
+        with httpx.stream("GET", f"{address}{asset}") as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            assert len(b"".join(answer.iter_raw())) < MAX_COMPRESSED_BYTES
+
+
+def test_little_stands_between_an_empty_cache_and_the_first_paint(open_page: OpenPage) -> None:
+    """Counted and not timed: the files that are there by then, and what they weigh on the wire."""
+    page = open_page()
+    paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    files = page.evaluate(
+        """paint_ms => performance.getEntriesByType('resource')
+          .filter(({ startTime, initiatorType }) => startTime < paint_ms && initiatorType !== 'fetch')
+          .map(({ name, encodedBodySize }) => [new URL(name).pathname, encodedBodySize])""",
+        paint_ms,
+    )
+    assert len(files) <= 4, files
+    assert sum(size for _, size in files) < 160_000, files
 
 
 def test_the_page_runs_under_a_policy_that_allows_nothing_inline(address: str) -> None:
