@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ CHROMIUM_FLAGS = [
 
 ROOT = Path(__file__).parents[2]
 READY = "chatsrv: ready at "
+
+FRAME_S = 1 / 60
+"""What there is for a frame."""
 
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
@@ -60,19 +64,32 @@ def address(server: RunningServer) -> str:
     return server.url
 
 
-@pytest.fixture(scope="session")
-def real_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def started_server(folder: Path, port: str = "0") -> Iterator[subprocess.Popen[str]]:
     """The server as it is started by hand, with the demo model and few blocks."""
-    settings = {"PORT": "0", "DATA_DIR": str(tmp_path_factory.mktemp("data")), "LOG_LEVEL": "warning"}
+    settings = {"PORT": port, "DATA_DIR": str(folder), "LOG_LEVEL": "warning"}
     settings |= {"NUM_BLOCKS": "72", "MAX_MODEL_LEN": "1024"}
     environment = os.environ | {f"CHATSRV_{name}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "chatsrv.cli", "serve"]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = next((line for line in process.stdout if line.startswith(READY)), "")
-        assert line, "the server ended before it was ready"
-        yield line.removeprefix(READY).strip()
-        process.terminate()
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> str:
+    """Its address."""
+    assert process.stdout is not None
+    line = next((line for line in process.stdout if line.startswith(READY)), "")
+    assert line, "the server ended before it was ready"
+    return line.removeprefix(READY).strip()
+
+
+@pytest.fixture(scope="session")
+def real_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with started_server(tmp_path_factory.mktemp("data")) as process:
+        yield wait_until_ready(process)
 
 
 @pytest.fixture
@@ -105,6 +122,25 @@ def shoot(tmp_path: Path) -> Shoot:
         assert (folder / name).stat().st_size < MAX_PICTURE_BYTES
 
     return shoot
+
+
+@contextmanager
+def main_thread_s(page: Page, num_units: int, limit_s: float) -> Iterator[None]:
+    """What happens inside may cost the page's main thread so much on average for each of ``num_units``.
+
+    Measured on the thread's own clock, which stands still while other programs have the processor.
+    """
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy_s() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+    before = busy_s()
+    yield
+    spent_s = (busy_s() - before) / num_units
+    assert spent_s < limit_s, f"{spent_s * 1000:.1f} ms of the main thread, at most {limit_s * 1000:.1f} are there"
 
 
 @pytest.fixture

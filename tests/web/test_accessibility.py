@@ -121,3 +121,25 @@ def test_no_motion_for_those_who_want_none(open_page: OpenPage, script: Scripted
     moving = "document.getAnimations().filter(a => a.playState === 'running').length"
     page.wait_for_timeout(50)
     assert page.evaluate(moving) == 0
+
+
+SMALL_TARGETS = """least => [...document.querySelectorAll('button, input:not([type=checkbox]), select, textarea')]
+  .map(element => [element, element.getBoundingClientRect()])
+  .filter(([element, { width, height }]) => width > 0 && element.checkVisibility() && Math.min(width, height) < least)
+  .map(([element, { width, height }]) => `${element.outerHTML.slice(0, 120)} ${width} x ${height}`)"""
+
+
+def test_a_finger_hits_every_control(open_page: OpenPage, script: ScriptedServer) -> None:
+    page = open_page(before=script.attach, phone=True)
+    page.fill("#composer", "Hello")
+    page.locator("button.send").tap()
+    script.response(page).begin().write(ANSWER).end()
+    expect(page.locator("button.send[type=submit]")).to_be_visible()
+    assert page.evaluate(SMALL_TARGETS, 44) == []
+    page.get_by_role("button", name="Conversation settings").tap()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert page.evaluate(SMALL_TARGETS, 44) == []
+    page.get_by_role("button", name="Close").tap()
+    page.get_by_role("button", name="Show conversations").tap()
+    expect(page.get_by_role("searchbox")).to_be_visible()
+    assert page.evaluate(SMALL_TARGETS, 44) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.chatsrv.conftest import wait_until
 from tests.web.conftest import OpenPage
 from tests.web.scripted import ScriptedServer
 
@@ -104,7 +105,7 @@ def test_everything_has_a_key(page: Page, script: ScriptedServer) -> None:
     page.keyboard.press("Enter")
     response = script.response(page).begin().write("An answer")
     page.keyboard.press("Escape")
-    page.wait_for_timeout(50)
+    wait_until(lambda: page.wait_for_timeout(20) is None and script.requests[-1]["type"] != "response.create")
     assert script.requests[-1] == {"type": "response.cancel", "response_id": "resp_0"}
     response.end("cancelled")
     page.keyboard.press("Control+Shift+c")

@@ -268,32 +268,6 @@ def test_deleting_a_message_takes_what_followed_it(page: Page, engine: FakeEngin
     assert [item["role"] for item in items(page, address)] == ["user", "assistant"]
 
 
-def test_a_long_conversation_is_drawn_as_the_reader_comes_near(page: Page, engine: FakeEngine, address: str) -> None:
-    content = [{"role": ("user", "assistant")[number % 2], "content": f"Message {number}"} for number in range(500)]
-    conversation = httpx.post(f"{address}/v1/conversations", json={"metadata": {"title": "Long"}}).json()["id"]
-    for start in range(0, 500, 20):
-        httpx.post(f"{address}/v1/conversations/{conversation}/items", json={"items": content[start : start + 20]})
-    page.goto(f"{address}/#/c/{conversation}")
-    expect(page.get_by_text("Message 499")).to_be_visible()
-    assert page.locator("article").count() <= 80
-    page.locator("[role=region]").focus()
-    for _ in range(40):
-        page.keyboard.press("Home")
-        page.wait_for_timeout(20)
-    expect(page.get_by_text("Message 0", exact=True)).to_be_visible()
-    # Typing touches the message field only.
-    page.evaluate(
-        """() => {
-          window.changes = 0;
-          const messages = document.querySelector('[role=region]');
-          const count = all => window.changes += all.length;
-          new MutationObserver(count).observe(messages, { subtree: true, childList: true });
-        }"""
-    )
-    page.locator("#composer").press_sequentially("typing")
-    assert page.evaluate("window.changes") == 0
-
-
 def test_a_restarted_server_is_found_again(open_page: OpenPage, tmp_path: Path) -> None:
     first = FakeEngine(delay_s=0.02)
     first.enqueue("before " * 500)

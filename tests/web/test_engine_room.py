@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.chatsrv.conftest import ServerThread, make_settings
+from tests.chatsrv.conftest import ServerThread, make_settings, wait_until
 from tests.fakes import WatchedEngine
-from tests.web.conftest import OpenPage, Shoot
+from tests.web.conftest import OpenPage, Shoot, main_thread_s
 from tests.web.test_accessibility import serious_findings
+
+NONE = {"priority": 0, "default": 0, "flex": 0}
+GAUGES = {"waste": 0, "cache_hit_rate": 0, "prompt_tokens_per_s": 0, "output_tokens_per_s": 0}
+GAUGES |= {"num_running": NONE, "num_waiting": NONE, "num_swap_preemptions": 0, "num_recompute_preemptions": 0}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +111,41 @@ def test_a_step_tells_what_it_computed(page: Page) -> None:
     steps = page.get_by_role("region", name="Steps")
     expect(steps.get_by_role("listitem")).to_contain_text(["request-a 1 token", "request-b 16 prompt tokens"])
     expect(steps.get_by_role("listitem").nth(4)).to_have_text("preemption")
+
+
+def test_a_hundred_thousand_blocks_are_drawn_in_time(open_page: OpenPage, watched_address: str) -> None:
+    num_blocks = 100_000
+    states, references = bytes(number % 3 for number in range(num_blocks)), bytes(num_blocks)
+    picture = json.dumps(
+        {
+            "type": "engine.snapshot",
+            "time_s": 0,
+            "scene": None,
+            "trace": {
+                "block_size": 16,
+                "states": base64.b64encode(states).decode(),
+                "references": base64.b64encode(references).decode(),
+                "swap_states": base64.b64encode(states).decode(),
+                "requests": [],
+                "steps": [],
+            },
+            "gauges": GAUGES,
+        }
+    )
+    sockets: list[WebSocketRoute] = []
+
+    def attach(page: Page) -> None:
+        page.route_web_socket("**/v1/engine/live", lambda socket: sockets.append(socket))
+
+    page = open_page(address=watched_address, before=attach)
+    page.evaluate("location.hash = '#/engine'")
+    wait_until(lambda: page.wait_for_timeout(20) is None and bool(sockets))
+    sockets[0].send(picture)
+    expect(page.get_by_role("group", name="100,000 blocks")).to_be_visible()
+    with main_thread_s(page, num_units=10, limit_s=1 / 8):
+        for _ in range(10):
+            sockets[0].send(picture)
+            page.wait_for_timeout(100)
 
 
 def test_slow_motion_and_back(page: Page) -> None:

@@ -14,7 +14,15 @@ SCROLLER = "[role=region][aria-label=Messages]"
 
 
 def distance_to_end(page: Page) -> float:
+    """Once all lines are drawn that have come: the page draws at its own pace, on a busy machine at a slow one."""
     page.wait_for_timeout(200)
+    page.wait_for_function(
+        """() => new Promise(resolve => {
+          const scroller = document.querySelector('[role=region]');
+          const height = scroller.scrollHeight;
+          requestAnimationFrame(() => setTimeout(() => resolve(scroller.scrollHeight === height), 150));
+        })"""
+    )
     return page.locator(SCROLLER).evaluate("e => e.scrollHeight - e.clientHeight - e.scrollTop")
 
 

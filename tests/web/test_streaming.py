@@ -70,6 +70,14 @@ def test_the_final_answer_is_the_one_shot_rendering(page: Page, script: Scripted
     assert page.locator(f"{ANSWER} .prose").inner_html() == streamed
 
 
+def test_code_is_highlighted_and_can_be_copied(page: Page, script: ScriptedServer) -> None:
+    begin(page, script).write("```python\ndef f():\n    return 1\n```\n").end()
+    expect(page.locator(f"{ANSWER} pre .hljs-keyword")).to_have_text(["def", "return"])
+    page.locator(ANSWER).get_by_text("Copy", exact=True).click()
+    expect(page.locator(ANSWER).get_by_text("Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "def f():\n    return 1\n"
+
+
 def test_a_selection_survives_while_text_streams_in(page: Page, script: ScriptedServer) -> None:
     response = begin(page, script).write("- first words\n- second")
     page.locator(f"{ANSWER} li").first.select_text()

@@ -167,16 +167,16 @@ export class App {
     return this.#chats.get(id) ?? this.#newChat();
   }
 
-  /** Keeps what is open while answers run in it. */
+  /** Keeps what is open while there is more in it than the server has. */
   #park(): void {
     const { chat } = this;
-    if (chat.id !== null && chat.runningAnswers.length > 0) this.#chats.set(chat.id, chat);
+    if (chat.id !== null && chat.isNeeded) this.#chats.set(chat.id, chat);
   }
 
   #changed(chat: Chat): void {
     this.conversations.touch(chat);
     if (chat === this.chat) this.#writeHash();
-    else if (chat.id !== null && chat.runningAnswers.length === 0) this.#chats.delete(chat.id);
+    else if (chat.id !== null && !chat.isNeeded) this.#chats.delete(chat.id);
   }
 
   #answered({ status, reason }: Message): void {

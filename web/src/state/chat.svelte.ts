@@ -40,6 +40,10 @@ export class Chat {
   readonly branches = $derived(branchesOf(this.tree));
   readonly path = $derived(visiblePath(this.tree, this.branches));
   readonly runningAnswers = $derived(Object.values(this.tree.messages).filter(isRunning));
+  /** Whether an answer runs, or something was written that never reached the server. */
+  readonly isNeeded = $derived(
+    this.runningAnswers.length > 0 || Object.values(this.tree.messages).some(({ id, role }) => id === null && role === "user"),
+  );
   /** Whether something runs that has not been told to stop. */
   readonly isAnswering = $derived(this.runningAnswers.some(({ isStopping }) => !isStopping));
 
