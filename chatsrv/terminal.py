@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from chatsrv.settings import PREFIX
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal would obey instead of showing, wherever it comes from."""
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
@@ -29,8 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--temperature", type=float, metavar="NUMBER", help="0 always takes the likeliest token")
     parser.add_argument("--max-tokens", type=int, metavar="INT", dest="max_output_tokens", help="limit of an answer")
     parser.add_argument("--conversation", metavar="ID", help="go on with this conversation")
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="file that holds your API key")
     fields = vars(parser.parse_args(arguments))
-    return asyncio.run(Terminal(fields.pop("url"), fields).run())
+    url, key_file = fields.pop("url"), fields.pop("key_file")
+    try:
+        key = key_file.read_text().strip() if key_file else ""
+    except OSError as error:
+        print(f"chatsrv: the key file {key_file} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
+    return asyncio.run(Terminal(url, fields, key).run())
 
 
 class Terminal:
@@ -39,10 +51,12 @@ class Terminal:
     Args:
         url: of the server, ``http://host:port``.
         fields: of every ``response.create``; None where not given.
+        key: an API key; empty for a server that asks for none.
     """
 
-    def __init__(self, url: str, fields: dict[str, Any]) -> None:
+    def __init__(self, url: str, fields: dict[str, Any], key: str = "") -> None:
         self._url = url
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self._response_id: str | None = None
         self._is_answering = False
@@ -52,7 +66,7 @@ class Terminal:
         """Until the person leaves; returns the exit status."""
         address = urlsplit(self._url)._replace(path="/v1/responses").geturl().replace("http", "ws", 1)
         try:
-            async with connect(address, max_size=None, ping_timeout=None) as socket:
+            async with connect(address, additional_headers=self._headers, max_size=None, ping_timeout=None) as socket:
                 self._say(f"connected to {self._url}; Ctrl-C stops an answer, Ctrl-D or /quit leaves\n")
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._on_interrupt, socket)
                 while (line := await self._read()) is not None:
@@ -106,7 +120,7 @@ class Terminal:
 
     @staticmethod
     def _say(text: str) -> None:
-        print(text, end="", flush=True)
+        print(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), end="", flush=True)
 
 
 def _remark(response: dict[str, Any]) -> str:

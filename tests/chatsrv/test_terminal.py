@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.chatsrv.conftest import RunningServer, wait_until
+from chatsrv.new_key import entry
+from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
+from tests.fakes import FakeEngine
 
 # A process takes a while to start, and what it shows does not depend on the store.
 pytestmark = pytest.mark.parametrize("shared_server", ["embedded"], indirect=True)
@@ -61,6 +64,25 @@ def person(server: RunningServer) -> Iterator[Person]:
     person = Person("--url", server.url, "--system", "Be brief.", "--temperature", "0")
     yield person
     assert person.leave() == 0
+
+
+def test_an_answer_cannot_command_the_terminal(server: RunningServer, person: Person) -> None:
+    server.engine.enqueue("\x1b]0;title\x07\x1b[2J\u009b31mred\rover\ttab\nline")
+    person.type("Hello\n")
+    person.sees("\ufffd]0;title\ufffd\ufffd[2J\ufffd31mred\ufffdover\ttab\nline\n\n> ")
+
+
+def test_a_server_with_keys_is_told_the_key(
+    serve: Callable[..., ServerThread], tmp_path: Path, shared_server: RunningServer
+) -> None:
+    keys, key_file = tmp_path / "keys.toml", tmp_path / "key"
+    keys.write_text(entry("ada", "user", "ada-key"))
+    key_file.write_text("ada-key\n")
+    with serve(FakeEngine(), api_keys=str(keys)) as guarded:
+        person = Person("--url", guarded.url, "--key-file", str(key_file))
+        person.type("Hello\n")
+        person.sees("You said: Hello\n\n> ")
+        assert person.leave() == 0
 
 
 def test_a_conversation_with_history(server: RunningServer, person: Person) -> None:
