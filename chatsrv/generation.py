@@ -116,7 +116,7 @@ class Generation:
 
     async def run(self) -> None:
         if self.log.is_empty:
-            self._emit(events.Created(response=self.turn.response))
+            self._emit(events.Created(response=self.turn.response), is_derived=False)
         self._consuming = asyncio.create_task(self._consume(), name=f"consume {self.id}")
         if self._stop_reason is not None:
             self._consuming.cancel()
@@ -273,6 +273,9 @@ class Generation:
         is_whole = self.turn.response.status == "completed"
         answer.status = "completed" if is_whole else "incomplete"
         answer.token_ids = await self._exact_token_ids(answer.text)
+        if self._store is not None and (place := self.turn.prefix()) is not None:
+            answer.prefix_key = place.key
+            self._store.put_prefix(place)
         if is_whole:
             self._open()
         if not self._is_open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -19,6 +20,7 @@ class ItemRecord(Struct, kw_only=True):
     Attributes:
         created_ns: Unix time; strictly rising within one process, so that it orders the items of a session.
         token_ids: of an answer: exactly the ids the model drew, if they decode to exactly ``text``.
+        prefix_key: of an answer: the cache key of its turn's last full block; a look-up tells which engine holds it.
     """
 
     id: str
@@ -29,6 +31,7 @@ class ItemRecord(Struct, kw_only=True):
     response_id: str | None = None
     created_ns: int = 0
     token_ids: list[int] | None = None
+    prefix_key: str | None = None
 
     def on_wire(self) -> Item:
         part = OutputText(text=self.text) if self.role == "assistant" else InputText(text=self.text)
@@ -82,6 +85,31 @@ class ResponseRecord(Struct, kw_only=True):
         if self.output_item_id is not None:
             return self.output_item_id
         return self.input_item_ids[-1] if self.input_item_ids else self.parent_item_id
+
+
+class PrefixPlace(Struct, kw_only=True):
+    """Where the beginning of a turn is cached.
+
+    Attributes:
+        process_id: of the server whose engine holds it.
+        tier: ``cpu`` if a part lies in the engine's CPU pool.
+        until: Unix time up to which it is believed to stay there.
+    """
+
+    key: str
+    process_id: str
+    tier: Literal["device", "cpu"]
+    num_tokens: int
+    until: float
+
+
+class Heartbeat(Struct, kw_only=True):
+    """What a living server tells the others of its engine, in requests and blocks."""
+
+    fingerprint: str = ""
+    num_running: int = 0
+    num_waiting: int = 0
+    num_free_blocks: int = 0
 
 
 class Session(Struct, kw_only=True):

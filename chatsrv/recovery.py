@@ -14,10 +14,10 @@ from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
 from chatsrv.keyring import Caller
+from chatsrv.placement import Placement
 from chatsrv.records import ResponseRecord, Session
 from chatsrv.sampling import response_params
-from chatsrv.seam import EngineSeam
-from chatsrv.store import Orphan, Store
+from chatsrv.store import Orphan
 from chatsrv.turn import Turn
 from chatsrv.wire import events
 from chatsrv.wire.events import Told
@@ -41,16 +41,17 @@ class Recovery:
         start: runs a generation in this process.
     """
 
-    def __init__(self, engine: EngineSeam, store: Store, start: Callable[[Generation], None]) -> None:
-        self._engine = engine
-        self._store = store
+    def __init__(self, placement: Placement, start: Callable[[Generation], None]) -> None:
+        self._placement = placement
+        self._engine = placement.engine
+        self._store = placement.store
         self._start = start
 
     async def look(self) -> None:
         """Take over what nobody runs; what is too much for now is left to others, or to the next look."""
         try:
-            for orphan in await self._store.orphans():
-                if await self._store.claim(orphan):
+            for orphan in await self._store.leases.orphans():
+                if await self._store.leases.claim(orphan):
                     await self._take_over(orphan)
         except QueueFull:
             log.info("answers of servers that are gone wait for a place in the queue")
@@ -59,8 +60,8 @@ class Recovery:
 
     async def checked(self, record: ResponseRecord) -> ResponseRecord:
         """The record; where it says that the response runs but nobody does that, it is found by the next look."""
-        if record.response.status not in TERMINAL and not await self._store.is_alive(record.process_id):
-            await self._store.enlist(record.response.id, record.process_id)
+        if record.response.status not in TERMINAL and await self._store.leases.heartbeat(record.process_id) is None:
+            await self._store.leases.enlist(record.response.id, record.process_id)
         return record
 
     async def _take_over(self, orphan: Orphan) -> None:
@@ -99,7 +100,7 @@ class Recovery:
         if not all(item_id in tree for item_id in item_ids):
             raise CannotContinue("items of this response were deleted or lost while no server ran it")
         caller = Caller(session.owner)
-        stream = await self._engine.submit(
+        stream = await self._placement.submit(
             record.prompt_token_ids,
             response_params(record.request, self._engine.model),
             priority=record.response.service_tier,
@@ -114,6 +115,7 @@ class Recovery:
             record=record,
             path=[],
             items=[tree[item_id] for item_id in item_ids],
+            prefix=stream.prefix,
         )
         return Generation(turn, stream, self._engine, self._store, told)
 

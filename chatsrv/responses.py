@@ -11,10 +11,11 @@ import msgspec
 
 from chatsrv.account import Accounts
 from chatsrv.drain import Drain
-from chatsrv.errors import NotFound, NotResumable
+from chatsrv.errors import NotFound, NotResumable, Unavailable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
 from chatsrv.keyring import Caller
+from chatsrv.placement import Placement
 from chatsrv.records import ResponseRecord
 from chatsrv.recovery import Recovery
 from chatsrv.seam import EngineSeam
@@ -51,13 +52,15 @@ class Responses:
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
-        self._recovery = Recovery(engine, store, self._continue)
-        self._planner = TurnPlanner(engine, store, accounts, self._end_of)
+        self._placement = Placement(engine, store)
+        self._recovery = Recovery(self._placement, self._continue)
+        self._planner = TurnPlanner(self._placement, accounts, self._end_of)
         store.on_cancels = self._cancel_asked
         store.leases.on_lost = self._lost
 
     def start(self) -> None:
         self._tending = self._spawn(self._tend(), "tend responses")
+        self._spawn(self._placement.host(), "compute for other servers")
 
     @property
     def is_running(self) -> bool:
@@ -70,6 +73,7 @@ class Responses:
 
     async def hand_over(self) -> None:
         """Stop what still runs: it goes on in another server, or in the next one. What is not stored fails."""
+        await self._placement.close()
         generations = list(self._running.values())
         for generation in generations:
             generation.leave()
@@ -158,9 +162,15 @@ class Responses:
         self._spawn(self._give_grace(generation), f"grace {generation.id}")
 
     async def _give_grace(self, generation: Generation) -> None:
-        await asyncio.sleep(self._disconnect_grace_s)
-        if not generation.num_followers:
-            generation.stop()
+        """Nor may anybody follow its log through another server."""
+        while True:
+            await asyncio.sleep(self._disconnect_grace_s)
+            if generation.num_followers or generation.log.is_closed:
+                return
+            with suppress(Unavailable):
+                if not await self._store.is_followed(generation.id):
+                    generation.stop()
+                    return
 
     async def _follow_stored(self, caller: Caller, record: ResponseRecord, starting_after: int) -> Batches:
         response_id, position = record.response.id, starting_after
@@ -170,6 +180,8 @@ class Responses:
                     yield entries
                 return
             is_running = record.response.status not in TERMINAL
+            if is_running:
+                await self._store.mark_followed(response_id)
             read = self._store.wait_for_events if is_running else self._store.events
             if entries := await read(response_id, position):
                 yield entries

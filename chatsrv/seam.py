@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from engine import (
+    CachedPrefix,
     ChatMessage,
     EngineStats,
     EngineTrace,
@@ -62,6 +63,8 @@ class EngineSeam(Protocol):
         salt: bytes = b"",
         told_token_ids: Sequence[int] = (),
     ) -> OutputStream: ...
+
+    def locate_prefix(self, token_ids: Sequence[int], salt: bytes = b"") -> CachedPrefix: ...
 
     def health(self) -> Health: ...
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatsrv.keyring import Caller
-from chatsrv.records import ItemRecord, ResponseRecord, Session
+from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
 from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.response import Response
 
@@ -16,6 +17,7 @@ class Turn:
     Attributes:
         path: the items before this turn, from the root on.
         items: what this turn adds: the input and, unless it only warms the cache, the answer.
+        prefix: where what it computed is cached, at its end.
     """
 
     caller: Caller
@@ -25,6 +27,7 @@ class Turn:
     record: ResponseRecord
     path: list[ItemRecord]
     items: list[ItemRecord]
+    prefix: Callable[[], PrefixPlace | None] = lambda: None
 
     @property
     def response(self) -> Response:

@@ -15,11 +15,11 @@ from chatsrv.account import Accounts
 from chatsrv.errors import InvalidField, NotFound
 from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.keyring import Caller
+from chatsrv.placement import Placement
 from chatsrv.prompt import Prompt, PromptBuilder
 from chatsrv.records import Clock, ItemRecord, ResponseRecord, Session, chain
 from chatsrv.sampling import response_params
-from chatsrv.seam import EngineSeam, OutputStream
-from chatsrv.store import Store
+from chatsrv.seam import OutputStream
 from chatsrv.turn import Turn
 from chatsrv.wire.create import TIERS, CreateResponse
 from chatsrv.wire.items import Extras
@@ -53,16 +53,16 @@ class TurnPlanner:
 
     def __init__(
         self,
-        engine: EngineSeam,
-        store: Store,
+        placement: Placement,
         accounts: Accounts,
         end_of: Callable[[Caller, str], Awaitable[None]],
     ) -> None:
-        self._engine = engine
-        self._store = store
+        self._placement = placement
+        self._engine = placement.engine
+        self._store = placement.store
         self._accounts = accounts
         self._end_of = end_of
-        self._prompts = PromptBuilder(engine)
+        self._prompts = PromptBuilder(placement.engine)
         self._clock = Clock()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -139,8 +139,11 @@ class TurnPlanner:
         with self._accounts.of(caller).place() as place:
             turn, prompt = await self._plan(caller, request, base)
             tier = TIERS[request.service_tier]
-            stream = await self._engine.submit(prompt.token_ids, params, priority=tier, salt=caller.salt)
-            stream = place.keep(stream, len(prompt.token_ids))
+            placed = await self._placement.submit(
+                prompt.token_ids, params, priority=tier, salt=caller.salt, prefix_key=_prefix_key(base)
+            )
+            turn.prefix = placed.prefix
+            stream = place.keep(placed, len(prompt.token_ids))
         if turn.is_stored:
             unstored = [] if base.is_stored else base.path
             self._store.begin_turn(base.tag, turn.session, [*unstored, *turn.items], turn.record)
@@ -227,6 +230,11 @@ def check_model(name: str | None, served: str) -> None:
         raise NotFound(
             f"model: {name[:100]!r} is not served here, only {served!r}", param="model", code="model_not_found"
         )
+
+
+def _prefix_key(base: Base) -> str | None:
+    """Of the turn that this one follows."""
+    return base.parent.prefix_key if base.parent is not None else None
 
 
 def _unfinished(base: Base) -> str | None:

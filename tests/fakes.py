@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from engine import (
+    PRIORITIES,
+    CachedPrefix,
     ChatMessage,
     EngineStats,
     EngineStopped,
@@ -82,6 +85,7 @@ class FakeEngine:
     health_now: FakeHealth = field(default_factory=FakeHealth)
     submissions: list[Submission] = field(default_factory=list)
     running: int = 0
+    num_waiting: int = 0
     paused: bool = False
     preempted_after: int | None = None
     refuses_roles: frozenset[str] = frozenset()
@@ -146,6 +150,15 @@ class FakeEngine:
 
     def health(self) -> FakeHealth:
         return self.health_now
+
+    def stats(self) -> EngineStats:
+        return _stats({"priority": 0, "default": self.running, "flex": 0}, dict.fromkeys(PRIORITIES, self.num_waiting))
+
+    def locate_prefix(self, token_ids: Sequence[int], salt: bytes = b"") -> CachedPrefix:
+        num_cached = max((_common(token_ids, seen) for key, seen in self._seen if key == salt), default=0)
+        num_found = num_cached // BLOCK_SIZE * BLOCK_SIZE
+        key = hashlib.sha256(salt + repr(token_ids[:num_found]).encode()).hexdigest() if num_found else None
+        return CachedPrefix(key, num_found, 0)
 
     def _next_answer(self, submission: Submission) -> list[int] | Exception:
         if self._script:
@@ -287,13 +300,17 @@ class WatchedEngine(FakeEngine):
         return TracedBlock("ab" * 32 if block in (4, 5) else None, self.trace().references[block], 3)
 
     def stats(self) -> EngineStats:
-        occupancy = Occupancy(
-            blocks=BlockCounts(58, 2, 4, 0),
-            swap_blocks=BlockCounts(8, 0, 0, 0),
-            num_slots_allocated=64,
-            num_slots_filled=48,
-            num_running={"priority": 1, "default": 1, "flex": 0},
-            num_waiting={"priority": 0, "default": 0, "flex": 1},
-        )
-        none = Histogram((1.0,), (0, 0), 0.0)
-        return EngineStats(occupancy, 8, StepTimes(), 100, 25, 50, 120.0, 41.5, PreemptionCounts(1, 2), none, none)
+        return _stats({"priority": 1, "default": 1, "flex": 0}, {"priority": 0, "default": 0, "flex": 1})
+
+
+def _stats(num_running: dict[Priority, int], num_waiting: dict[Priority, int]) -> EngineStats:
+    occupancy = Occupancy(
+        blocks=BlockCounts(58, 2, 4, 0),
+        swap_blocks=BlockCounts(8, 0, 0, 0),
+        num_slots_allocated=64,
+        num_slots_filled=48,
+        num_running=num_running,
+        num_waiting=num_waiting,
+    )
+    none = Histogram((1.0,), (0, 0), 0.0)
+    return EngineStats(occupancy, 8, StepTimes(), 100, 25, 50, 120.0, 41.5, PreemptionCounts(1, 2), none, none)

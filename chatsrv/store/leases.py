@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import msgspec
 from redis.exceptions import RedisError
 
+from chatsrv.records import Heartbeat
 from chatsrv.store import keys
+from chatsrv.store.reachable import reachable
 
 log = logging.getLogger("chatsrv.store")
 
@@ -43,6 +46,7 @@ class Leases:
     Attributes:
         process_id: of this server process, alive for others while its lease is.
         on_lost: called with the ids of responses that were claimed by others.
+        describe: what each heartbeat tells of the engine.
     """
 
     def __init__(self, client: Any) -> None:
@@ -52,6 +56,7 @@ class Leases:
         self._beating: asyncio.Task[None] | None = None
         self.process_id = secrets.token_urlsafe(9)
         self.on_lost: Callable[[Iterable[str]], None] = lambda response_ids: None
+        self.describe: Callable[[], Heartbeat] = Heartbeat
 
     async def start(self) -> None:
         await self._renew()
@@ -102,7 +107,8 @@ class Leases:
 
     async def _renew(self) -> None:
         now = time.monotonic()
-        await self._client.set(keys.process(self.process_id), "1", ex=keys.PROCESS_TTL_S)
+        beat = msgspec.json.encode(self.describe())
+        await self._client.set(keys.process(self.process_id), beat, ex=keys.PROCESS_TTL_S)
         self._renewed_at = now
 
     async def _beat(self) -> None:
@@ -114,27 +120,38 @@ class Leases:
             except (RedisError, OSError) as error:
                 log.debug("no heartbeat: %s", error)
 
+    async def beat(self) -> None:
+        """Tell the others at once how this process does."""
+        with reachable():
+            await self._renew()
+
     # -- those of others ----------------------------------------------------------------------------------------------
 
-    async def is_alive(self, process_id: str) -> bool:
-        return bool(await self._client.exists(keys.process(process_id)))
+    async def heartbeat(self, process_id: str) -> Heartbeat | None:
+        """The last one; None: the process is dead."""
+        with reachable():
+            beat = await self._client.get(keys.process(process_id))
+        return None if beat is None else msgspec.json.decode(beat, type=Heartbeat)
 
     async def orphans(self) -> list[Orphan]:
         """Responses whose process is dead or has handed them over."""
-        running = await self._client.hgetall(keys.RUNNING)
+        with reachable():
+            running = await self._client.hgetall(keys.RUNNING)
         found = [Orphan(response_id.decode(), process_id.decode()) for response_id, process_id in running.items()]
         alive = {self.process_id: True, "": False}
         for process_id in {orphan.process_id for orphan in found} - alive.keys():
-            alive[process_id] = await self.is_alive(process_id)
+            alive[process_id] = await self.heartbeat(process_id) is not None
         return [orphan for orphan in found if not alive[orphan.process_id]]
 
     async def claim(self, orphan: Orphan) -> bool:
         """Make the response this process's own; False if somebody else has been faster."""
-        claimed = await self._client.eval(_CLAIM, 1, keys.RUNNING, *orphan, self.process_id)
+        with reachable():
+            claimed = await self._client.eval(_CLAIM, 1, keys.RUNNING, *orphan, self.process_id)
         if claimed:
             self._own.add(orphan.response_id)
         return bool(claimed)
 
     async def enlist(self, response_id: str, process_id: str) -> None:
         """List a response that nobody runs and that is not listed, for whoever looks for orphans next."""
-        await self._client.hsetnx(keys.RUNNING, response_id, process_id)
+        with reachable():
+            await self._client.hsetnx(keys.RUNNING, response_id, process_id)

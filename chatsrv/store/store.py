@@ -6,25 +6,27 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 from redis.exceptions import RedisError
 
-from chatsrv.errors import NotFound, Unavailable
+from chatsrv.errors import NotFound
 from chatsrv.ids import has_form, tag_of
 from chatsrv.item_tree import ItemTree
-from chatsrv.records import ItemRecord, ResponseRecord, Session
+from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
 from chatsrv.store import keys
+from chatsrv.store.inboxes import Inboxes
 from chatsrv.store.journal import Command, Journal
-from chatsrv.store.leases import Leases, Orphan
+from chatsrv.store.leases import Leases
+from chatsrv.store.reachable import reachable, unreachable
 from chatsrv.wire.events import Entry, Told, parse_entry
 
 log = logging.getLogger("chatsrv.store")
 
 _encode = msgspec.json.Encoder().encode
 _decode_item = msgspec.json.Decoder(ItemRecord).decode
+_decode_place = msgspec.json.Decoder(PrefixPlace).decode
 _decode_response = msgspec.json.Decoder(ResponseRecord).decode
 
 _SCAN = 200  # conversations read at once while searching
@@ -48,6 +50,7 @@ class Store:
 
     Attributes:
         leases: who runs which response.
+        inboxes: work between servers.
     """
 
     def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int) -> None:
@@ -55,6 +58,7 @@ class Store:
         self._session_ttl_s = session_ttl_s
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
         self.leases = Leases(client)
+        self.inboxes = Inboxes(client, self.leases.process_id)
         self.journal = Journal(client, min(events_ttl_s, session_ttl_s), self.leases, lambda ids: self.on_cancels(ids))
 
     async def start(self) -> None:
@@ -164,20 +168,23 @@ class Store:
         value = await self._read(self._client.hget, keys.responses(tag), response_id)
         return None if session is None or value is None else (session, _decode_response(value))
 
-    async def orphans(self) -> list[Orphan]:
-        """Responses that nobody runs."""
-        return list(await self._read(self.leases.orphans))
+    async def mark_followed(self, response_id: str) -> None:
+        """Tell the process that runs the response that somebody follows it here."""
+        key = keys.followed(tag_of(response_id), response_id)
+        with reachable():
+            await self._client.set(key, "1", ex=keys.FOLLOWED_TTL_S)
 
-    async def claim(self, orphan: Orphan) -> bool:
-        """Make an orphan this process's own; False if somebody else has been faster."""
-        return bool(await self._read(self.leases.claim, orphan))
+    async def is_followed(self, response_id: str) -> bool:
+        """Whether somebody follows the response through another process."""
+        with reachable():
+            return bool(await self._client.exists(keys.followed(tag_of(response_id), response_id)))
 
-    async def is_alive(self, process_id: str) -> bool:
-        return bool(await self._read(self.leases.is_alive, process_id))
-
-    async def enlist(self, response_id: str, process_id: str) -> None:
-        """List a response that nobody runs and that is not listed."""
-        await self._read(self.leases.enlist, response_id, process_id)
+    async def prefix_places(self, key: str) -> list[PrefixPlace]:
+        """Which engines hold the beginning of the turn with this prefix-cache key, in which tier."""
+        with reachable():
+            values = await self._client.hvals(keys.prefix(key))
+        places = [_decode_place(value) for value in values]
+        return [place for place in places if place.until > time.time()]
 
     async def told(self, response_id: str) -> Told:
         """The stored beginning of a response, as far as nothing is missing, to go on after it."""
@@ -234,6 +241,12 @@ class Store:
         """Queue that a response that is no more needs nobody to run it."""
         self._write_running(self.leases.end(response_id))
 
+    def put_prefix(self, place: PrefixPlace) -> None:
+        """Queue where the beginning of a finished turn is cached."""
+        key = keys.prefix(place.key)
+        command = ("HSET", key, place.process_id, _encode(place))
+        self.journal.write(f"prefix:{place.key}", [command, ("EXPIRE", key, keys.PREFIX_TTL_S)])
+
     def tend(self, tag: str) -> None:
         """Queue a new lease of life for a session that generates, and a look whether somebody wants it cancelled."""
         self.journal.write(tag, [*self._touch(tag), ("SMEMBERS", keys.cancels(tag))])
@@ -276,13 +289,13 @@ class Store:
     async def _read(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """Read behind one's own writes."""
         if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
-            raise _unreachable()
+            raise unreachable()
         with reachable():
             return await command(*arguments, **options)
 
     async def _transact(self, commands: Iterable[Command]) -> None:
         if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
-            raise _unreachable()
+            raise unreachable()
         with reachable():
             pipe = self._client.pipeline(transaction=True)
             for command in commands:
@@ -365,17 +378,3 @@ def _contiguous(entries: Iterable[Entry], starting_after: int) -> Iterator[Entry
             yield entry
         elif entry.sequence_number > expected:
             return
-
-
-def _unreachable() -> Unavailable:
-    return Unavailable("the store cannot be reached at the moment", headers={"Retry-After": "2"})
-
-
-@contextmanager
-def reachable() -> Iterator[None]:
-    """What fails because of the store is told as such."""
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        log.error("the store failed: %s", error)
-        raise _unreachable() from error

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ class ServerThread:
     def stop(self) -> None:
         """What a signal does: drain; the second time at once."""
         assert self.server is not None
-        self.server.loop.call_soon_threadsafe(self._stop)
+        with suppress(RuntimeError):  # its loop is closed: it has stopped already
+            self.server.loop.call_soon_threadsafe(self._stop)
 
     def _run(self) -> None:
         try:

@@ -10,6 +10,7 @@ from chatsrv.store import keys
 def test_all_keys_of_a_session_share_a_slot() -> None:
     tag = "AbC-_1234567"
     names = [keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag), keys.events(tag, "resp_1")]
+    names.append(keys.followed(tag, "resp_1"))
     assert len({key_slot(name.encode()) for name in names}) == 1
     assert len(set(names)) == len(names)
 
@@ -22,6 +23,7 @@ def test_sessions_and_owners_do_not_share_keys() -> None:
 
 def test_the_table_at_the_top_names_every_key() -> None:
     made = [keys.session("TAG"), keys.items("TAG"), keys.responses("TAG"), keys.cancels("TAG")]
-    made += [keys.events("TAG", "RESP"), keys.index("OWNER"), keys.process("ID")]
+    made += [keys.events("TAG", "RESP"), keys.followed("TAG", "RESP"), keys.index("OWNER"), keys.RUNNING]
+    made += [keys.process("ID"), keys.inbox("ID"), keys.results("WORK"), keys.prefix("KEY")]
     for name in made:
         assert f"``{name}``" in (keys.__doc__ or "")
