@@ -187,6 +187,8 @@ class Connection:
             await self._pump(
                 self._responses.follow(self._caller, event.response_id, event.starting_after), event.stream_id
             )
+        except WebSocketDisconnect:
+            pass  # the client left in the middle, as clients do
         except Exception as error:
             await self._refuse(error, event.stream_id)
         finally:
