@@ -1,12 +1,13 @@
 """The systems that the PagedAttention paper compares with, as policies over the engine's own scheduler.
 
-All reserve memory for a whole sequence in advance, one after another in one piece:
+All reserve memory for a whole sequence in advance, in one piece whose size a buddy allocator rounds up to a power of
+two, as the paper has it:
 
 - FasterTransformer: static batches (a new one starts when the last is done), the model's greatest length reserved.
 - Orca: continuous batching. Max reserves the greatest length; Pow2 at most twice the real output, the next power of
   two; Oracle exactly the real output, which no system can know.
 
-They are kinder than the originals: no memory is lost between reservations, and a static batch pays nothing for
+They are kinder than the originals: pieces fit wherever enough slots are free, and a static batch pays nothing for
 sequences that have ended before the others.
 """
 
@@ -92,7 +93,7 @@ class _ReservingManager(BlockManager):
         self._max_len = max_len
 
     def admit(self, request: Request, num_headroom: int, num_reserved: int) -> bool:
-        num_slots = self._num_reserved(request, self._max_len)
+        num_slots = 1 << (self._num_reserved(request, self._max_len) - 1).bit_length()
         if num_slots > self.device.num_available:
             return False
         request.sequences[0].block_table = array("i", [self.device.take() for _ in range(num_slots)])

@@ -18,7 +18,7 @@ def loop_of(policy: Policy) -> Loop:
 
 @pytest.mark.parametrize(
     ("policy", "num_slots"),
-    [(FASTER_TRANSFORMER, 256), (ORCA_MAX, 256), (ORCA_POW2, 20 + 64), (ORCA_ORACLE, 20 + 33), (PAGED, 32)],
+    [(FASTER_TRANSFORMER, 256), (ORCA_MAX, 256), (ORCA_POW2, 128), (ORCA_ORACLE, 64), (PAGED, 32)],
 )
 def test_a_request_holds_what_its_system_reserves(policy: Policy, num_slots: int):
     loop = loop_of(policy)
