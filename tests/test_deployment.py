@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import redis
 import yaml
 
+from chatsrv.settings import ServerSettings
 from tests.machine import need_program
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +75,12 @@ def test_every_server_asks_for_keys(services: dict[str, dict[str, Any]]) -> None
         assert file == "keys.toml"
         assert f"{ROOT}/keys:{folder}:ro" in services[name]["volumes"]
         assert "CHATSRV_LISTEN_WITHOUT_KEYS" not in services[name]["environment"]
+
+
+def test_a_server_has_the_time_to_drain(services: dict[str, dict[str, Any]]) -> None:
+    for name in (name for name in services if name.startswith("chatsrv")):
+        minutes, seconds = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", services[name]["stop_grace_period"]).groups("0")
+        assert int(minutes) * 60 + int(seconds) > ServerSettings().drain_timeout_s + 10, name
 
 
 def test_the_store_cannot_be_reached_from_outside(services: dict[str, dict[str, Any]]) -> None:
@@ -195,3 +204,28 @@ def test_everything_that_is_copied_exists_and_is_not_ignored() -> None:
         for source in words[:-1]:
             assert f"!{source.split('/')[0]}" in ignored, f"{source} is not sent to the builder"
             assert (ROOT / source).exists(), f"{source} does not exist"
+
+
+def test_what_the_build_stage_copies_is_enough_to_install_and_run(tmp_path: Path) -> None:
+    """Its own pip command in a clean folder, with the tools that are installed instead of downloaded ones."""
+    source, site = tmp_path / "src", tmp_path / "site"
+    (source / "web" / "dist").mkdir(parents=True)
+    (source / "web" / "dist" / "index.html").write_text("the page, of another stage")
+    for words in (line.split()[1:] for line in _stages()[1] if line.startswith("COPY ") and "--from=" not in line):
+        for name in words[:-1]:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, source / (words[-1] if len(words) == 2 else name))
+    assert "RUN pip install --no-cache-dir --build-constraint constraints.txt --no-deps ." in _stages()[1]
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--quiet"]
+    subprocess.run([*pip, "--target", str(site), "."], cwd=source, check=True)
+    command = ["-c", "import chatsrv, chatsrv.cli; print(chatsrv.__file__); chatsrv.cli.main(['key', 'ada', 'user'])"]
+    environment = {"PATH": "", "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(str(site))
+    assert 'owner = "ada"' in done.stdout
+    assert (site / "web" / "dist" / "index.html").exists()
+    assert {path.name for path in (site / "kernels").glob("*.cpp")} == {
+        path.name for path in ROOT.glob("kernels/*.cpp")
+    }
