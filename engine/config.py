@@ -20,7 +20,8 @@ class EngineConfig:
 
     Attributes:
         model: ``smollm2`` (the demo model), a local folder, a ``.gguf`` file, or a hub id.
-        dtype: of weights and KV cache; "auto" takes bfloat16 where the device is fast at it, float32 elsewhere.
+        dtype: of weights and KV cache; "auto" takes bfloat16 where the device is fast at it or the weights have few
+            bits, float32 elsewhere.
         device: "auto" takes a GPU if there is one, else the CPU.
         block_size: tokens per KV block, a multiple of 8.
         num_blocks: KV blocks on the device.

@@ -18,6 +18,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
 from engine.loading.gguf import GGUFFile
 from engine.loading.gguf_translation import read_config, read_tensors
+from engine.loading.low_bits import stored_bits
 from engine.loading.safetensors import read_safetensors
 from engine.loading.sources import ModelFiles, find_model
 from engine.models import Model
@@ -67,8 +68,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     started = time.monotonic()
     template = read_template(config.chat_template)
     device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
     files = find_model(config.model)
+    dtype = choose_dtype(config.dtype, device, has_few_bits(config, files, device))
     max_bits = _max_bits(config, device)
     keep_low_bits = max_bits is not None or (config.dtype == "auto" and multiplies_low_bits(device.type))
     parts = _read_gguf(files, keep_low_bits) if files.gguf else _read_folder(files)
@@ -163,13 +164,27 @@ def choose_device(setting: str) -> torch.device:
     return device
 
 
-def choose_dtype(setting: str, device: torch.device) -> torch.dtype:
-    """The dtype that a setting names; "auto" takes bfloat16 where the device multiplies it in hardware."""
+def choose_dtype(setting: str, device: torch.device, few_bits: bool) -> torch.dtype:
+    """The dtype that a setting names.
+
+    "auto" takes bfloat16 where the device multiplies it in hardware, and on any CPU for a model whose matrices all have
+    few bits: what is left then is mostly reading keys and values, of half the size.
+    """
     if setting != "auto":
         return DTYPES[setting]
     if device.type == "cpu":
-        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
+        return torch.bfloat16 if few_bits or _cpu_has_bfloat16() else torch.float32
     return torch.bfloat16
+
+
+def has_few_bits(config: EngineConfig, files: ModelFiles, device: torch.device) -> bool:
+    """Whether all matrices of a model will be held in few bits: the file's own, or those of a setting."""
+    if config.quantization is not None:
+        return True
+    if files.gguf is None or config.dtype != "auto" or not multiplies_low_bits(device.type):
+        return False
+    matrices = [tensor for tensor in GGUFFile(files.gguf).tensors.values() if len(tensor.shape) == 2]
+    return all(stored_bits(matrix.format) for matrix in matrices)
 
 
 def _max_bits(config: EngineConfig, device: torch.device) -> Bits | None:

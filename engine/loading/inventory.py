@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
-from engine.loading import choose_device, choose_dtype, find_max_position, read_folder_config
+from engine.loading import choose_device, choose_dtype, find_max_position, has_few_bits, read_folder_config
 from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.loading.gguf_translation import read_config
 from engine.loading.low_bits import stored_bits
@@ -100,7 +100,7 @@ def _needs(config: EngineConfig) -> ModelNeeds:
 
         check_architecture(model_config)
     device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
+    dtype = choose_dtype(config.dtype, device, has_few_bits(config, files, device))
     weight_bytes = _weight_bytes(files, config, device, dtype)
     layout = _layout(model_config.get_text_config(), config.block_size, dtype)
     sizes = resolve_sizes(config, layout, device, find_max_position(model_config), weight_bytes)

@@ -14,8 +14,10 @@ import torch
 from engine.api import ChatMessage
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
-from engine.loading import choose_device, choose_dtype, load_model
-from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, prompts, save_tiny
+from engine.loading import choose_device, choose_dtype, has_few_bits, load_model
+from engine.loading.sources import find_model
+from tests.engine.loading.gguf_files import write_gguf
+from tests.engine.models.tiny import Rows, generate_with_transformers, load_tiny, make_tiny, prompts, save_tiny
 from tests.engine.tiny_tokenizers import CHAT_TEMPLATE
 
 
@@ -124,8 +126,19 @@ def test_devices_and_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="device 'nonsense' cannot be used"):
         choose_device("nonsense")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    assert choose_dtype("auto", cpu) == torch.bfloat16
+    assert choose_dtype("auto", cpu, False) == torch.bfloat16
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    assert choose_dtype("auto", cpu) == torch.float32
-    assert choose_dtype("auto", gpu) == torch.bfloat16
-    assert choose_dtype("float16", cpu) == torch.float16
+    assert choose_dtype("auto", cpu, False) == torch.float32
+    assert choose_dtype("auto", cpu, True) == torch.bfloat16
+    assert choose_dtype("auto", gpu, False) == torch.bfloat16
+    assert choose_dtype("float16", cpu, True) == torch.float16
+
+
+@pytest.mark.parametrize(("stored", "few_bits"), [("Q8_0", True), ("Q4_1", True), ("F16", False)])
+def test_a_file_has_few_bits_if_all_its_matrices_do(stored: str, few_bits: bool, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, make_tiny("llama", hidden_size=64, intermediate_size=96), stored)
+    files, cpu = find_model(str(path)), torch.device("cpu")
+    assert has_few_bits(EngineConfig(model=str(path)), files, cpu) == few_bits
+    assert not has_few_bits(EngineConfig(model=str(path), dtype="float32"), files, cpu)
+    assert has_few_bits(EngineConfig(model=str(path), dtype="float32", quantization="int8"), files, cpu)
