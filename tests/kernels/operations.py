@@ -81,7 +81,7 @@ def check_swiglu(backend: Backend, dtype: torch.dtype, device: str = "cpu") -> N
 def check_linear(backend: Backend, dtype: torch.dtype) -> None:
     """Products of few bits for numbers of rows that take different ways, with all that is applied at their end."""
     for bits in (4, 8):
-        packed = PackedWeight.pack(quantize(torch.randn(96, 160), bits))
+        packed = PackedWeight.pack(quantize(torch.randn(96, 160) * 160**-0.5, bits))
         bias = torch.randn(96)
         for num_rows in (0, 1, 3, 5, 33, 40):
             x, residual = torch.randn(num_rows, 160).to(dtype), torch.randn(num_rows, 48).to(dtype)
