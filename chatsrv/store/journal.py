@@ -185,7 +185,10 @@ class Journal:
 
     @staticmethod
     def _check(results: list[Any]) -> None:
-        """A repeated batch is refused its events, which are there already; any other refusal is passed on."""
+        """Pass on what another try may heal. A repeated batch is refused its events, which are there already."""
         for result in results:
-            if isinstance(result, Exception) and "equal or smaller" not in str(result):
+            if not isinstance(result, Exception) or "equal or smaller" in str(result):
+                continue
+            if not str(result).startswith("WRONGTYPE"):
                 raise result
+            log.error("a key of the store was damaged by somebody else, its write is lost: %s", result)

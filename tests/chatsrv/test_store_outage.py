@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from chatsrv.ids import tag_of
+from chatsrv.store import keys
 from tests.chatsrv.conftest import ServerThread, free_port, wait_until
 from tests.chatsrv.sockets import Socket, output_text, text_of
 from tests.fakes import FakeEngine
@@ -122,6 +123,21 @@ def test_a_session_that_vanishes_is_not_found_and_nothing_breaks(
         socket.create("y", previous_response_id=response["id"])
         assert socket.recv()["error"]["code"] == "previous_response_not_found"
         assert socket.ask("z")["status"] == "completed"
+
+
+def test_a_damaged_key_costs_its_own_session_only(serve: Callable[..., ServerThread], outage: Outage) -> None:
+    engine = FakeEngine(delay_s=0.005)
+    engine.enqueue(LONG)
+    with serve(engine, redis_url=outage.url) as server, Socket(server) as socket:
+        socket.create("x")
+        response_id = socket.recv()["response"]["id"]
+        key = keys.events(tag_of(response_id), response_id)
+        wait_until(lambda: bool(outage.client.exists(key)))
+        outage.client.set(key, "something else")
+        assert text_of(socket.answer()) == LONG
+        later = socket.ask("y")
+        assert (later["status"], later.get("chatsrv")) == ("completed", None)
+        assert ready(server.url) == "ok"
 
 
 def test_a_server_that_finds_no_store_does_not_start(serve: Callable[..., ServerThread]) -> None:
