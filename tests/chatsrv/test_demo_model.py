@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import httpx
 import openai
 import pytest
 from openai import OpenAI
+from websockets.asyncio.client import connect
 
 QUESTION = "What is the capital of France? Answer in one sentence."
 READY = "chatsrv: ready at "
@@ -68,6 +71,24 @@ def test_over_a_websocket_with_a_second_turn_from_the_cache(client: OpenAI) -> N
     assert "Rome" in second.output_text
     reusable = first.usage.input_tokens + first.usage.output_tokens - 1
     assert second.usage.input_tokens_details.cached_tokens >= reusable // 16 * 16
+
+
+async def test_pings_are_answered_while_long_texts_are_read_and_computed(started: Started) -> None:
+    async def ending(text: str) -> str:
+        url = started.url.replace("http", "ws", 1) + "/v1/responses"
+        async with connect(url, ping_interval=1, ping_timeout=2) as socket:
+            message = {"type": "response.create", "input": text, "max_output_tokens": 8, "store": False}
+            await socket.send(json.dumps(message))
+            async for received in socket:
+                kind = str(json.loads(received)["type"])
+                if kind in ("response.completed", "response.incomplete", "error"):
+                    return kind
+        return "closed"
+
+    texts = ["word " * 2500, *(f"Count to {number}." for number in range(20))]
+    *endings, of_five_megabytes = await asyncio.gather(*map(ending, [*texts, "a b " * 1_250_000]))
+    assert set(endings) <= {"response.completed", "response.incomplete"}
+    assert of_five_megabytes == "error"
 
 
 def _final(connection: Any) -> Any:
