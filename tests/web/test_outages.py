@@ -6,10 +6,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.chatsrv.conftest import ServerThread, make_settings
+from tests.chatsrv.conftest import ServerThread, free_port, make_settings
 from tests.chatsrv.test_store_outage import Outage, outage  # noqa: F401  # a fixture
 from tests.fakes import FakeEngine
-from tests.web.conftest import OpenPage
+from tests.web.conftest import OpenPage, started_server, wait_until_ready
 from tests.web.scripted import ScriptedServer
 
 ANSWER = "article[aria-label='Answer']"
@@ -58,3 +58,24 @@ def test_an_answer_that_could_not_be_saved_says_so(open_page: OpenPage, script: 
     ask(page, "Hello")
     script.response(page).begin().write("Hi").end(chatsrv={"saved": False})
     expect(page.get_by_text("This answer could not be saved.")).to_be_visible()
+
+
+def test_a_server_that_is_killed_in_mid_answer_is_found_again(open_page: OpenPage, tmp_path: Path) -> None:
+    """The server as it is started by hand, with the demo model."""
+    port = str(free_port())
+    with started_server(tmp_path, port) as first:
+        page = open_page(address=wait_until_ready(first), may_fail=True)
+        ask(page, "Count from one to two hundred in words.")
+        expect(page.locator(ANSWER)).to_contain_text(" ", timeout=30_000)
+        first.kill()
+    expect(page.get_by_text("No connection.")).to_be_visible()
+    told = page.locator(f"{ANSWER} .prose").inner_text()
+    with started_server(tmp_path, port) as second:
+        wait_until_ready(second)
+        expect(page.get_by_text("No connection.")).to_have_count(0, timeout=30_000)
+        wait_for_end(page)
+        assert page.locator(f"{ANSWER} .prose").inner_text().startswith(told[: len(told) // 2])
+        ask(page, "Say hello.")
+        expect(page.locator(ANSWER)).to_have_count(2)
+        wait_for_end(page)
+        expect(page.locator(f"{ANSWER} .prose").last).not_to_be_empty()
