@@ -32,20 +32,34 @@ _NOUNS: dict[Counted, str] = {
 
 
 class Accounts:
-    """The accounts of all keys."""
+    """The accounts of all keys.
 
-    def __init__(self) -> None:
+    Args:
+        max_message_bytes: that every key may send at once at most.
+    """
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max_message_bytes = max_message_bytes
         self._accounts: dict[str, Account] = {}
 
     def of(self, caller: Caller) -> Account:
         """The account of the caller's key, under the limits that the caller has now."""
         account = self._accounts.setdefault(caller.key_id, Account())
         account.limits = caller.limits
+        account.max_message_bytes = min(
+            self._max_message_bytes, caller.limits.max_message_bytes or self._max_message_bytes
+        )
         return account
 
 
 class Account:
-    """What one key uses now."""
+    """What one key uses now.
+
+    Attributes:
+        max_message_bytes: the server's limit, or the key's where that is less.
+    """
+
+    max_message_bytes: int
 
     def __init__(self, limits: Limits = NO_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -72,11 +86,10 @@ class Account:
         """Of a message.
 
         Raises:
-            TooLarge: the key may send less at once.
+            TooLarge: it is more than may be sent at once.
         """
-        limit = self.limits.max_message_bytes
-        if limit is not None and num_bytes > limit:
-            raise TooLarge(f"a message of this API key may have {limit} bytes")
+        if num_bytes > self.max_message_bytes:
+            raise TooLarge(f"a message may have {self.max_message_bytes} bytes")
 
     def charge(self, num_tokens: int) -> None:
         """Tokens were used. A response that runs is never cut off for it; the next may have to wait."""

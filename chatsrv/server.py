@@ -123,7 +123,8 @@ def _uvicorn_config(app: object, settings: ServerSettings) -> uvicorn.Config:
         port=settings.port,
         lifespan="off",
         ws="websockets-sansio",
-        ws_max_size=settings.max_message_bytes,
+        # A message that is somewhat too large is read, so that it can be refused with a word and the socket goes on.
+        ws_max_size=2 * settings.max_message_bytes,
         ws_per_message_deflate=False,
         ws_ping_interval=30.0,
         ws_ping_timeout=120.0,

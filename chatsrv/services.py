@@ -27,7 +27,7 @@ class Services:
 
     @classmethod
     def make(cls, settings: ServerSettings, engine: EngineSeam, store: Store, keyring: Keyring) -> Services:
-        accounts = Accounts()
+        accounts = Accounts(settings.max_message_bytes)
         responses = Responses(engine, store, accounts, disconnect_grace_s=settings.disconnect_grace_s)
         return cls(settings, engine, store, responses, Conversations(store, responses), keyring, accounts)
 

@@ -9,7 +9,7 @@ def test_figures_follow_from_the_times() -> None:
     line = compare(Layer("small", 1024, 512, 4), num_rows=4)
     assert line["rows"] == 4
     gflop = 2e-9 * 4 * 1024 * 512
-    for name in ("", "bf16_"):
+    for name in ("", "dense_"):
         seconds, speed = line[f"{name}us"], line[f"{name}gflop_per_s"]
         assert isinstance(seconds, float)
         assert isinstance(speed, float)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 
-from chatsrv.account import Account
+from chatsrv.account import Account, Accounts
 from chatsrv.errors import Busy, TooLarge
+from chatsrv.keyring import Caller
 from chatsrv.limits import Limits
 from chatsrv.new_key import entry
 from tests.chatsrv.conftest import RunningServer, ServerThread, make_settings, wait_until
@@ -71,10 +72,12 @@ def test_tokens_are_as_many_as_time_allows_and_waiting_as_told_is_enough(asked: 
 
 
 def test_sizes_are_of_the_bytes_sent() -> None:
-    account = Account(Limits(max_message_bytes=10))
-    account.check_size(10)
-    with pytest.raises(TooLarge, match="10 bytes"):
-        account.check_size(11)
+    accounts = Accounts(max_message_bytes=20)
+    for limits, limit in ((Limits(max_message_bytes=10), 10), (Limits(), 20), (Limits(max_message_bytes=30), 20)):
+        account = accounts.of(Caller("somebody", limits=limits))
+        account.check_size(limit)
+        with pytest.raises(TooLarge, match=f"{limit} bytes"):
+            account.check_size(limit + 1)
 
 
 @pytest.fixture(scope="module")

@@ -220,7 +220,7 @@ def test_without_keys_the_inside_is_shown_on_this_machine_only() -> None:
         answers.append(message)
 
     app = SimpleNamespace(
-        state=SimpleNamespace(services=SimpleNamespace(keyring=keyring.Keyring(None), accounts=Accounts()))
+        state=SimpleNamespace(services=SimpleNamespace(keyring=keyring.Keyring(None), accounts=Accounts(1000)))
     )
     scope = {"type": "http", "headers": [], "client": ("10.0.0.7", 5), "app": app}
     asyncio.run(Authentication(endpoint, "admin")(scope, receive, send))
