@@ -35,6 +35,14 @@ def connect(url: str) -> Client:
     return Redis.from_url(url, **options)
 
 
+async def disconnect(client: Client) -> None:
+    """Close all connections, those to Sentinels included, which the client itself leaves open."""
+    await client.aclose()
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for sentinel in manager.sentinels if manager is not None else ():
+        await sentinel.aclose()
+
+
 def _sentinel(url: str, options: dict[str, Any]) -> Client:
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")

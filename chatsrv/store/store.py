@@ -16,6 +16,7 @@ from chatsrv.ids import has_form, tag_of
 from chatsrv.item_tree import ItemTree
 from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
 from chatsrv.store import keys
+from chatsrv.store.connect import disconnect
 from chatsrv.store.inboxes import Inboxes
 from chatsrv.store.journal import Command, Journal
 from chatsrv.store.leases import Leases
@@ -71,7 +72,7 @@ class Store:
     async def close(self) -> None:
         await self.journal.close()
         await self.leases.close()
-        await self._client.aclose()
+        await disconnect(self._client)
 
     @property
     def is_running(self) -> bool:

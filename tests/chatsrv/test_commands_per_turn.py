@@ -11,7 +11,9 @@ from chatsrv.store.journal import FLUSH_INTERVAL_S
 from tests.chatsrv.conftest import ServerThread
 from tests.chatsrv.sockets import Socket
 
-PER_TURN = 24
+PER_TURN = 32
+"""Planning, leasing, saving, and the server's own heartbeats beside it."""
+
 PER_BATCH = 4
 """MULTI and EXEC, and an event log's XADD and EXPIRE."""
 

@@ -96,7 +96,8 @@ def test_a_cluster_serves_resumes_cancels_and_hands_over(
     serve: Callable[..., ServerThread], tmp_path: Path, stack: ExitStack
 ) -> None:
     """One node that holds all slots refuses what crosses slots like a cluster of many."""
-    node = Redis(tmp_path / "node", stack, "--cluster-enabled", "yes")
+    bus = str(free_port())  # its default is 10000 above the other port, where there may be none
+    node = Redis(tmp_path / "node", stack, "--cluster-enabled", "yes", "--cluster-port", bus)
     node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     wait_until(lambda: node.client.cluster("INFO")["cluster_state"] == "ok", 30)
     url = f"redis+cluster://127.0.0.1:{node.port}"

@@ -167,6 +167,12 @@ def test_history_goes_on_after_a_continued_answer(story: dict[str, Any]) -> None
 LONG = "0123456789" * 30
 
 
+@pytest.fixture
+def own_redis(redis_server: str) -> str:
+    """A database of its own: other servers would take the orphans up."""
+    return redis_server.replace("/0", "/5")
+
+
 class Relay:
     """Two servers with scripted engines; what the first runs is given to the second as if the first had died."""
 
@@ -202,9 +208,9 @@ class Relay:
         return near.answer()
 
 
-def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread], redis_server: str) -> None:
+def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread], own_redis: str) -> None:
     with ExitStack() as stack:
-        relay = Relay(serve, redis_server, stack)
+        relay = Relay(serve, own_redis, stack)
         response_id = relay.begin(service_tier="flex", max_output_tokens=250)
         events = relay.give(response_id)
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -222,13 +228,13 @@ def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread]
 
 
 def test_two_servers_that_find_one_orphan_do_not_both_run_it(
-    serve: Callable[..., ServerThread], redis_server: str
+    serve: Callable[..., ServerThread], own_redis: str
 ) -> None:
     with ExitStack() as stack:
-        relay = Relay(serve, redis_server, stack)
+        relay = Relay(serve, own_redis, stack)
         third = FakeEngine()
         third.enqueue(LONG)
-        stack.enter_context(serve(third, redis_url=redis_server))
+        stack.enter_context(serve(third, redis_url=own_redis))
         assert text_of(relay.give(relay.begin())) == LONG
         assert len(relay.other.submissions) + len(third.submissions) == 1
 
@@ -238,10 +244,10 @@ def test_two_servers_that_find_one_orphan_do_not_both_run_it(
     [({"fingerprint": "beef"}, 0, "restarted with another model"), ({}, 3, "died 4 times")],
 )
 def test_what_cannot_go_on_ends_with_a_reason_and_keeps_what_was_told(
-    serve: Callable[..., ServerThread], redis_server: str, other: dict[str, Any], takeovers: int, reason: str
+    serve: Callable[..., ServerThread], own_redis: str, other: dict[str, Any], takeovers: int, reason: str
 ) -> None:
     with ExitStack() as stack:
-        relay = Relay(serve, redis_server, stack, **other)
+        relay = Relay(serve, own_redis, stack, **other)
         response_id = relay.begin()
         key = f"chatsrv:{{{response_id[5:17]}}}:responses"
         record = json.loads(relay.redis.hget(key, response_id))
@@ -258,10 +264,10 @@ def test_what_cannot_go_on_ends_with_a_reason_and_keeps_what_was_told(
 
 
 def test_an_orphan_that_nobody_listed_is_found_by_who_reads_it(
-    serve: Callable[..., ServerThread], redis_server: str
+    serve: Callable[..., ServerThread], own_redis: str
 ) -> None:
     with ExitStack() as stack:
-        relay = Relay(serve, redis_server, stack)
+        relay = Relay(serve, own_redis, stack)
         response_id = relay.begin()
         relay.leave()
         key = f"chatsrv:{{{response_id[5:17]}}}:responses"
