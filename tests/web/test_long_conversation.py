@@ -59,7 +59,7 @@ def test_it_scrolls_and_types_within_a_frame_and_is_drawn_as_the_reader_comes_ne
         page.evaluate(SCROLL, NUM_FRAMES)
     page.locator("[role=region]").focus()
     for _ in range(200):
-        if page.get_by_text("Question 0", exact=True).is_visible():
+        if page.locator("[role=region]").get_by_text("Question 0", exact=True).is_visible():
             break
         page.keyboard.press("Home")
         page.wait_for_timeout(20)
