@@ -292,8 +292,8 @@ def test_thousands_of_random_requests(seed: int) -> None:
     live: list[Request] = []
     aborted: set[str] = set()
     num_submitted = 0
-    while num_submitted < 1500 or simulation.scheduler.has_work:
-        while num_submitted < 1500 and len(simulation.scheduler.waiting) < 10 and source.random() < 0.7:
+    while num_submitted < 700 or simulation.scheduler.has_work:
+        while num_submitted < 700 and len(simulation.scheduler.waiting) < 10 and source.random() < 0.7:
             live.append(_submit_random(simulation, source, prefixes))
             num_submitted += 1
         step = simulation.scheduler.schedule(simulation.now)
