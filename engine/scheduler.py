@@ -185,12 +185,13 @@ class Scheduler:
         self._manager.end_step()
         self._costs.record_swap(step.plan.transfers.num_swapped, result.transfer_s)
         self._costs.record_prefill(step.num_prefill_tokens, step.num_decode_tokens, result.model_s)
+        failed_rows = {row for row, drawn in enumerate(result.drawn) if has_failed(drawn)}
         told: list[tuple[Request, Output | RequestFailed]] = []
         for share in step.shares:
             if share.request.status is not Status.FINISHED:
-                told += ((share.request, news) for news in self._apply_share(share, step, result))
-        if spoiled := self._blocks_spoiled(step.plan.rows, result.drawn):
-            self._distrust(spoiled, set(), now)
+                told += ((share.request, news) for news in self._apply_share(share, step, result, failed_rows))
+        if failed_rows:
+            self._distrust(self._blocks_spoiled(step.plan.rows, failed_rows), set(), now)
         return told
 
     def fail(self, step: Step, now: float) -> list[Request]:
@@ -213,11 +214,11 @@ class Scheduler:
     def _blocks_written(self, row: PlannedRow) -> Iterable[int]:
         return row.block_table[row.start // self._config.block_size :]
 
-    def _blocks_spoiled(self, rows: Iterable[PlannedRow], drawn: Iterable[tuple[Drawn, ...]]) -> set[int]:
+    def _blocks_spoiled(self, rows: Iterable[PlannedRow], failed_rows: set[int]) -> set[int]:
         """Written by rows that failed, and by rows that read what those wrote: they come later in the step."""
         spoiled: set[int] = set()
-        for row, drawn_of_row in zip(rows, drawn, strict=True):
-            if has_failed(drawn_of_row) or (spoiled and not spoiled.isdisjoint(row.block_table)):
+        for number, row in enumerate(rows):
+            if number in failed_rows or not spoiled.isdisjoint(row.block_table):
                 spoiled.update(self._blocks_written(row))
         return spoiled
 
@@ -233,11 +234,13 @@ class Scheduler:
             if request.status is Status.RUNNING:
                 self._return_to_waiting(request, now)
 
-    def _apply_share(self, share: Share, step: Step, result: StepResult) -> list[Output] | list[RequestFailed]:
+    def _apply_share(
+        self, share: Share, step: Step, result: StepResult, failed_rows: set[int]
+    ) -> list[Output] | list[RequestFailed]:
         request = share.request
         rows = range(share.first_row, share.first_row + len(share.sequences))
         drawn = [result.drawn[row] for row in rows]
-        if any(has_failed(row) for row in drawn):
+        if not failed_rows.isdisjoint(rows):
             self.finish(request)
             return [RequestFailed("the model gave no usable logits for this request (NaN or infinity)")]
         for sequence, row in zip(share.sequences, rows, strict=True):
