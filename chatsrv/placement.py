@@ -21,15 +21,13 @@ from chatsrv.errors import Unavailable
 from chatsrv.records import Heartbeat, PrefixPlace
 from chatsrv.seam import EngineSeam, OutputStream
 from chatsrv.store import Store
+from chatsrv.store.keys import PREFIX_TTL_S
 from engine import EngineError, EngineStopped, Output, Priority, SamplingParams
 
 log = logging.getLogger("chatsrv")
 
 MIN_GAIN_TOKENS = 256
 """A hop is worth it from so many tokens on that need not be computed here."""
-
-PREFIX_BELIEVED_S = 600
-"""How long a prefix is believed to stay cached."""
 
 SENDER_LOOK_S = 5.0
 
@@ -123,7 +121,7 @@ class Placement:
             process_id=self.store.leases.process_id,
             tier="cpu" if found.num_cpu_tokens else "device",
             num_tokens=found.num_device_tokens + found.num_cpu_tokens,
-            until=time.time() + PREFIX_BELIEVED_S,
+            until=time.time() + PREFIX_TTL_S,
         )
 
     def _heartbeat(self) -> Heartbeat:

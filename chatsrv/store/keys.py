@@ -28,7 +28,7 @@ from __future__ import annotations
 PROCESS_TTL_S = 8
 FOLLOWED_TTL_S = 5
 INBOX_TTL_S = 60
-PREFIX_TTL_S = 600
+PREFIX_TTL_S = 600  # how long a prefix is believed to stay cached
 
 
 def session(tag: str) -> str:
