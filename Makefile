@@ -8,6 +8,9 @@ PAGE := web/dist/index.html
 PAGE_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' 2>/dev/null)
 # Like pip, npm shall trust the certificates that the machine trusts.
 NPM := NODE_USE_SYSTEM_CA=1 PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --no-fund --no-audit --no-update-notifier
+# Much of the tests' time is waiting, so two run side by side. Those of the page keep to themselves: the browser's driver
+# leaves an event loop in its process, which tests of coroutines do not take.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 SYSTEM_TOOLS := redis-server chromium g++ docker-compose nginx
 
 .DEFAULT_GOAL := help
@@ -25,7 +28,8 @@ serve: setup ## install what is missing and serve on http://127.0.0.1:8000
 
 test: setup-dev system-tools lint ## install what is missing, then lint, type check and run all tests
 	$(NPM) test
-	$(BIN)/python -m pytest
+	$(PYTEST) --ignore tests/web
+	$(PYTEST) tests/web
 
 lint: setup-dev ## check style and types
 	$(BIN)/ruff check .

@@ -32,6 +32,7 @@ def sign_in(page: Page, key: str) -> None:
 
 
 def ask(page: Page, text: str) -> None:
+    expect(page.get_by_role("dialog")).to_have_count(0)  # while one is open, what is typed goes nowhere else
     page.fill("#composer", text)
     page.get_by_role("button", name="Send").click()
     expect(page.locator(ANSWER)).to_contain_text(f"You said: {text}")
