@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from tests.chatsrv.sockets import Socket, output_text
 from tests.fakes import FakeEngine
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close that sends RST, as when the process is killed
+IDLE_S = 6.0  # longer than the store's client waits for an answer
 
 
 @pytest.mark.parametrize("num_events_read", [0, 1, 8])
@@ -36,8 +38,9 @@ def test_twenty_killed_clients_leave_nothing(serve: Callable[..., ServerThread],
     assert all(submission.aborted for submission in engine.submissions[:-1])
 
 
-def test_cancel_from_elsewhere_is_heard_after_all_connections_were_cut_and_garbage_was_sent(
-    serve: Callable[..., ServerThread], redis_server: str
+@pytest.mark.parametrize("idle_s", [0, IDLE_S])
+def test_cancel_from_elsewhere_is_heard_after_a_silence_a_cut_of_all_connections_and_garbage(
+    serve: Callable[..., ServerThread], redis_server: str, idle_s: float
 ) -> None:
     engine = FakeEngine(delay_s=0.01)
     engine.enqueue("x" * 4000)
@@ -48,6 +51,7 @@ def test_cancel_from_elsewhere_is_heard_after_all_connections_were_cut_and_garba
         serve(FakeEngine(), redis_url=redis_server) as other,
         Socket(runs) as socket_,
     ):
+        time.sleep(idle_s)
         socket_.create("x")
         response_id = socket_.until("response.in_progress")[0]["response"]["id"]
         store.sadd(keys.cancels(tag_of(response_id)), b"\xff\xfe not an id", "resp_of_nobody")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -11,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.chatsrv.conftest import RunningServer
-from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
+from tests.chatsrv.processes import ServerProcess, save_model
+from tests.chatsrv.sockets import ENDS, Served, Socket, output_text, text_of
 from tests.fakes import FakeEngine
 
 Transport = Literal["socket", "sse"]
@@ -21,6 +24,20 @@ TEXTS = st.text(alphabet="aß→🦊", min_size=1, max_size=30)
 LEAVES: st.SearchStrategy[list[tuple[Transport, int]]] = st.lists(
     st.tuples(st.sampled_from(["socket", "sse"]), st.integers(0, 12)), max_size=4
 )
+
+
+@pytest.mark.parametrize("shared_server", ["embedded", "redis"], indirect=True)
+def test_numbers_begin_anew_in_the_next_turn(server: RunningServer) -> None:
+    previous: dict[str, Any] = {}
+    for text in ("a" * 300, "b" * 40):
+        server.engine.delay_s = 0.0005
+        server.engine.enqueue(text)
+        events = _create(server, 5, **previous)
+        previous = {"previous_response_id": events[0]["response"]["id"]}
+        for count in (90, 1, 150, 10**6):
+            events += _follow_socket(server, previous["previous_response_id"], events[-1], count)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert text_of(events) == output_text(events[-1]["response"]) == text
 
 
 @pytest.mark.parametrize("shared_server", ["embedded", "redis"], indirect=True)
@@ -44,13 +61,41 @@ def test_replay_and_live_are_the_undisturbed_stream(
     assert text_of(events) == output_text(events[-1]["response"]) == text
 
 
-def _create(server: RunningServer, count: int) -> list[dict[str, Any]]:
+def test_readers_who_leave_while_their_answer_is_preempted_have_all_of_it(tmp_path: Path) -> None:
+    """Three answers of 200 tokens share room for two."""
+    settings = {"num_blocks": 24, "num_swap_blocks": 24, "max_model_len": 256}
+    with ServerProcess(save_model(tmp_path / "model"), tmp_path / "data", **settings) as started:
+        server = started.ready()
+        firsts = [_create(server, 1, max_output_tokens=200, service_tier=tier) for tier in ("flex", "flex", "priority")]
+        with ThreadPoolExecutor() as threads:
+            answers = list(threads.map(lambda events: _read_leaving_at_notices(server, events), firsts))
+        kinds = {event["type"] for events in answers for event in events}
+        assert {"chatsrv.preempted", "chatsrv.resumed"} <= kinds
+        for events in answers:
+            assert [event["sequence_number"] for event in events] == list(range(len(events)))
+            assert text_of(events) == output_text(events[-1]["response"])
+            assert events == _follow_socket(
+                server, events[0]["response"]["id"], {"type": "", "sequence_number": -1}, 10**6
+            )
+
+
+def _read_leaving_at_notices(server: Served, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All events, on a new socket after each notice."""
+    while events[-1]["type"] not in ENDS:
+        with Socket(server) as socket:
+            last = events[-1]["sequence_number"]
+            socket.send("response.resume", response_id=events[0]["response"]["id"], starting_after=last)
+            events += socket.until("chatsrv.preempted", "chatsrv.resumed", *ENDS)
+    return events
+
+
+def _create(server: Served, count: int, **fields: Any) -> list[dict[str, Any]]:
     with Socket(server) as socket:
-        socket.create("x", include=["chatsrv.notices"])
+        socket.create("x", include=["chatsrv.notices"], **fields)
         return _take(socket, count)
 
 
-def _follow_socket(server: RunningServer, response_id: str, last: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def _follow_socket(server: Served, response_id: str, last: dict[str, Any], count: int) -> list[dict[str, Any]]:
     if last["type"] in ENDS:
         return []
     with Socket(server) as socket:
