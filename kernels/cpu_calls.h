@@ -67,8 +67,8 @@ struct LinearCall {
     const float* bias;        // [num_outputs]; null: none
     const void* residual;     // [num_rows, num_outputs], added to the result; null: none
     void* output;             // [num_rows, num_outputs], or half as many columns if gated
-    const uint8_t* levels;    // [num_tiles, num_groups, 64 * bits]
-    const uint16_t* scales;   // [num_tiles, num_groups, 16]
+    const uint8_t* levels;    // [num_tiles, num_groups, 128 * bits]
+    const uint16_t* scales;   // [num_tiles, num_groups, 32]
     const uint16_t* minima;   // the same; null at 8 bits
     int64_t num_rows;
     int64_t num_inputs;

@@ -6,8 +6,8 @@
 // are exact integers, and only the sum over groups is rounded, always in the same order, whatever other rows are
 // computed along. A row's result thus does not depend on its neighbours or on the number of threads.
 //
-// Outputs are computed in tiles of 16. The levels of a tile lie group by group, four inputs of each of the 16 outputs
-// side by side (64 bytes); at 4 bits the high halves of the bytes hold the four inputs that follow.
+// Outputs are computed in tiles of 32. The levels of a tile lie group by group, four inputs of each of the 32 outputs
+// side by side (128 bytes); at 4 bits the high halves of the bytes hold the four inputs that follow.
 #include "cpu_bytes.h"
 #include "cpu_calls.h"
 
@@ -18,11 +18,13 @@ namespace {
 
 constexpr int GROUP = 32;
 constexpr int QUADS = GROUP / 4;
-constexpr int TILE = 16;
+constexpr int TILE = 32;
 constexpr int LINE = 4 * TILE;  // bytes of a quad, four inputs, of a tile
 constexpr int ZERO = 128;       // level of 0 at 8 bits
-// Sums of MAX_BLOCK rows stay in registers: AVX-512 has 32 of them, the others 16.
+// Sums of MAX_BLOCK rows stay in registers: AVX-512 has 32 of them, the others 16. Of a tile that is taken apart, half as
+// many rows at AVX-512 meet two vectors of outputs at once, which takes fewer loads.
 constexpr int MAX_BLOCK = LANES == 16 ? 8 : 4;
+constexpr int UNPACKED_BLOCK = 4;
 // Up to so many rows each thread rounds all inputs by itself, which takes less time than waiting for each other.
 constexpr int FEW_ROWS = 4;
 // From so many rows on a tile's levels are taken apart once for all of them.
@@ -114,7 +116,7 @@ struct Stored {
     Lanes at(int64_t group, int quad, int plane, int first) const {
         const int line = BITS == 4 ? quad / 2 : quad;
         const uint8_t* source = levels + (group * BITS + line) * LINE;
-        if (first == 0) __builtin_prefetch(source + PREFETCH_BYTES);
+        if (first % 16 == 0) __builtin_prefetch(source + first * 4 + PREFETCH_BYTES);
         const Lanes bytes = load_lanes(reinterpret_cast<const Lane*>(source + first * 4));
         if (BITS == 8 && PLANES<BITS> == 1) return bytes;
         const bool is_high = BITS == 4 ? quad % 2 : plane;
@@ -201,11 +203,12 @@ void multiply(const Levels& levels, const Tile& tile, int first, const Activatio
         for (int c = 0; c < C; ++c) store(results + r * TILE + first + c * LANES, totals[r][c]);
 }
 
-// The same for all 16 outputs.
+// The same for all outputs of a tile.
 template <int BITS, int R, class Levels>
 void multiply_rows(const Levels& levels, const Tile& tile, const Activations& rows, int64_t first_row, float* results) {
-    // One vector of inputs serves two of outputs, if registers hold the sums of both.
-    constexpr int C = LANES < TILE && 2 * R * PLANES<BITS> <= 8 ? 2 : 1;
+    // One vector of inputs serves two of outputs, if registers hold the sums of both. At 4 bits that pays on AVX-512 even
+    // where some of the totals find no register.
+    constexpr int C = 2 * R * PLANES<BITS> <= (BITS == 4 && LANES == 16 ? 16 : 8) ? 2 : 1;
     for (int first = 0; first < TILE; first += C * LANES)
         multiply<BITS, R, C>(levels, tile, first, rows, first_row, results);
 }
@@ -240,7 +243,7 @@ class Linear {
                 const int64_t count = std::min(chunk, call.num_rows - start);
 #pragma omp for schedule(static)
                 for (int64_t row = 0; row < count; ++row) rows.round_row(input(start + row), row);
-#pragma omp for schedule(dynamic, 2)
+#pragma omp for schedule(dynamic, unpacked.empty() ? 2 : 1)
                 for (int64_t tile = 0; tile < num_tiles; ++tile) compute(tile, rows, start, count, unpacked.empty() ? nullptr : unpacked.data());
             }
         }
@@ -274,8 +277,9 @@ class Linear {
         if (unpacked) unpack<BITS>(tile_at(tile), num_groups, unpacked);
         if (unpacked && call.is_gated) unpack<BITS>(tile_at(tile + num_tiles), num_groups, unpacked_values);
         alignas(64) float results[MAX_BLOCK * TILE], values[MAX_BLOCK * TILE];
-        for (int64_t first = 0; first < count; first += MAX_BLOCK) {
-            const int size = int(std::min<int64_t>(MAX_BLOCK, count - first));
+        const int64_t block = unpacked ? UNPACKED_BLOCK : MAX_BLOCK;
+        for (int64_t first = 0; first < count; first += block) {
+            const int size = int(std::min(block, count - first));
             multiply_tile(size, tile, unpacked, rows, first, results);
             if (call.is_gated) {
                 multiply_tile(size, tile + num_tiles, unpacked_values, rows, first, values);
@@ -288,8 +292,8 @@ class Linear {
     void multiply_tile(int size, int64_t number, const uint8_t* unpacked, const Activations& rows, int64_t first,
                        float* results) const {
         const Tile tile = tile_at(number);
-        if (unpacked && size == MAX_BLOCK) {
-            multiply_rows<BITS, MAX_BLOCK>(Unpacked<BITS>{unpacked}, tile, rows, first, results);
+        if (unpacked && size == UNPACKED_BLOCK) {
+            multiply_rows<BITS, UNPACKED_BLOCK>(Unpacked<BITS>{unpacked}, tile, rows, first, results);
         } else {
             multiply_block<BITS>(size, tile, rows, first, results);
         }

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 GROUP = 32
-TILE = 16
+TILE = 32
 """Outputs that are computed together; see cpu_linear.cpp."""
 
 ZERO = 128
@@ -99,9 +99,9 @@ class PackedWeight:
 
     Attributes:
         num_outputs: N; the last tile is filled up with zeros.
-        levels: [ceil(N / 16), G, 64 * bits] uint8. A group of a tile holds, for each four inputs, the bytes of its 16
+        levels: [ceil(N / 32), G, 128 * bits] uint8. A group of a tile holds, for each four inputs, the bytes of its 32
             outputs side by side; at 4 bits the high halves of the bytes hold the four inputs that follow.
-        scales, minima: [ceil(N / 16), G, 16] float16.
+        scales, minima: [ceil(N / 32), G, 32] float16.
     """
 
     num_outputs: int
@@ -150,7 +150,7 @@ def _values(levels: torch.Tensor, scales: torch.Tensor, minima: torch.Tensor | N
 
 
 def _in_tiles(numbers: torch.Tensor | None, missing: int) -> torch.Tensor | None:
-    """[N, G] -> [tiles, G, 16]."""
+    """[N, G] -> [tiles, G, 32]."""
     if numbers is None:
         return None
     padded = functional.pad(numbers, (0, 0, 0, missing))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch.nn import functional
 
@@ -80,13 +82,14 @@ def check_swiglu(backend: Backend, dtype: torch.dtype, device: str = "cpu") -> N
 
 def check_linear(backend: Backend, dtype: torch.dtype) -> None:
     """Products of few bits for numbers of rows that take different ways, with all that is applied at their end."""
-    for bits in (4, 8):
-        packed = PackedWeight.pack(quantize(torch.randn(96, 160) * 160**-0.5, bits))
-        bias = torch.randn(96)
+    for bits, is_gated in product((4, 8), (True, False)):
+        num_outputs = 128 if is_gated else 50
+        packed = PackedWeight.pack(quantize(torch.randn(num_outputs, 160) * 160**-0.5, bits))
+        bias = torch.randn(num_outputs)
         for num_rows in (0, 1, 3, 5, 33, 40):
-            x, residual = torch.randn(num_rows, 160).to(dtype), torch.randn(num_rows, 48).to(dtype)
+            x, residual = torch.randn(num_rows, 160).to(dtype), torch.randn(num_rows, 64 if is_gated else 50).to(dtype)
             outputs = [
-                each.quantized_linear(x, packed, bias, residual, is_gated=True, dtype=dtype)
+                each.quantized_linear(x, packed, bias, residual, is_gated=is_gated, dtype=dtype)
                 for each in (backend, reference)
             ]
             torch.testing.assert_close(*outputs, rtol=2e-2, atol=2e-2)

@@ -94,9 +94,9 @@ def test_any_shape_gives_what_plain_pytorch_gives(
 
 
 def test_bias_residual_and_gate_are_applied_at_the_end(backend: NativeBackend) -> None:
-    weight = draw_weight(96, 64, 4)
+    weight = draw_weight(128, 64, 4)
     packed = PackedWeight.pack(weight)
-    bias, residual = torch.randn(96), torch.randn(9, 48)
+    bias, residual = torch.randn(128), torch.randn(9, 64)
     for num_rows in (1, 9):
         x = draw_inputs(num_rows, 64)
         gate, value = (exact(x, weight) + bias).chunk(2, dim=1)
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused() -> None:
     packed = PackedWeight.pack(draw_weight(24, 64, 8))
     with pytest.raises(ValueError, match="x must have 64 columns"):
         quantized_linear(torch.zeros(1, 32), packed)
-    with pytest.raises(ValueError, match="multiple of 32 outputs"):
+    with pytest.raises(ValueError, match="multiple of 64 outputs"):
         quantized_linear(torch.zeros(1, 64), packed, is_gated=True)
     with pytest.raises(ValueError, match="bias"):
         quantized_linear(torch.zeros(1, 64), packed, torch.zeros(25))
