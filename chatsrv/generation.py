@@ -215,17 +215,17 @@ class Generation:
             task.add_done_callback(self._saving.discard)
 
     async def _release_once_saved(self, store: Store) -> None:
-        await store.journal.flushed(0.0 if store.journal.is_failing else SAVE_TIMEOUT_S)
+        await store.journal.flushed(self.turn.tag, 0.0 if store.journal.is_failing else SAVE_TIMEOUT_S)
         self.log.release()
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     async def _hand_over(self) -> None:
-        """Save how far it is, and let another server go on."""
+        """Save how far it is, and then let another server go on."""
         self.log.abandon()
         if self._store is not None:
+            await self._store.journal.flushed(self.turn.tag, SAVE_TIMEOUT_S)
             self._store.hand_over(self.id)
-            await self._store.journal.flushed(SAVE_TIMEOUT_S)
 
     def _conclude(self, error: BaseException | None) -> None:
         """Decide the final status."""
@@ -261,7 +261,7 @@ class Generation:
         last = self.log.prepare(events.terminal(response))
         if self._store is not None:
             self._store.finish_turn(self.turn.tag, self.turn.items, self.turn.record, last)
-            if not await self._store.journal.flushed(SAVE_TIMEOUT_S):
+            if not await self._store.journal.flushed(self.turn.tag, SAVE_TIMEOUT_S):
                 self._extras().saved = False
                 last = self.log.prepare(events.terminal(response))
         self.log.publish(last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import suppress
 
@@ -266,12 +267,18 @@ class Responses:
                 generation.stop()
 
     async def _tend(self) -> None:
+        renewed_at = time.monotonic()
         while True:
             if not self.drain.is_begun:
                 await self._recovery.look()
-            await asyncio.sleep(TEND_INTERVAL_S)
-            for tag in {generation.turn.tag for generation in self._running.values() if generation.is_stored}:
-                self._store.tend(tag)
+            await asyncio.sleep(min(TEND_INTERVAL_S, self._store.renew_interval_s))
+            stored = [generation for generation in self._running.values() if generation.is_stored]
+            for tag in {generation.turn.tag for generation in stored}:
+                self._store.look_for_cancels(tag)
+            if time.monotonic() - renewed_at >= self._store.renew_interval_s:
+                renewed_at = time.monotonic()
+                for generation in stored:
+                    self._store.renew(generation.turn.tag, generation.id)
 
     def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine, name=name)

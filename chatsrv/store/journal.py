@@ -2,7 +2,9 @@
 
 What a generation writes must neither slow it down nor get lost when the store is away for a while. So nobody waits for
 a write unless they ask to; batches go out in order, one at a time, and a batch that failed is sent again, unchanged,
-until it arrives. Every command of a batch is idempotent, or (appending events) refused when repeated.
+until it arrives. Every command of a batch is idempotent, or (appending events) refused when repeated. What is urgent
+goes out at once, and takes along what else its hash slot has waiting, but not what others have: with many answers
+running something is always urgent.
 """
 
 from __future__ import annotations
@@ -33,19 +35,16 @@ MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Group:
-    """Commands of one hash slot, and the events of its responses since the last batch."""
+    """Commands of one hash slot, and the events of its responses, that wait together."""
 
     commands: list[Command] = field(default_factory=list)
     events: dict[str, list[Entry]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Batch:
-    groups: dict[str, _Group] = field(default_factory=dict)
+    num_bytes: int = 0
+    is_urgent: bool = False
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def group(self, slot: str) -> _Group:
-        return self.groups.setdefault(slot, _Group())
+
+_Batch = dict[str, _Group]
 
 
 class Journal:
@@ -64,8 +63,8 @@ class Journal:
         self._events_ttl_s = events_ttl_s
         self._leases = leases
         self._on_cancels = on_cancels
-        self._next = _Batch()
-        self._in_flight: _Batch | None = None
+        self._waiting: _Batch = {}
+        self._in_flight: _Batch = {}
         self._num_buffered_bytes = 0
         self._news = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -83,65 +82,86 @@ class Journal:
         """Write what is left, if the store takes it in time."""
         if self._task is None:
             return
-        if not await self.flushed(timeout_s):
-            log.error("the store is away: %d writes are lost", len(self._next.groups))
+        groups = [*self._in_flight.values(), *self._waiting.values()]
+        if not all([await self._written(group, timeout_s) for group in groups]):
+            log.error("the store is away: %d writes are lost", len(groups))
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    def write(self, slot: str, commands: Iterable[Command]) -> None:
+    def write(self, slot: str, commands: Iterable[Command], is_urgent: bool = True) -> None:
         """Queue commands on keys of one hash slot."""
-        self._next.group(slot).commands.extend(commands)
-        self._news.set()
-        self._urgent.set()
+        group = self._group(slot)
+        group.commands.extend(commands)
+        if is_urgent:
+            self._hurry(group)
 
     def append(self, response_id: str, entry: Entry) -> None:
         """Queue an event. When the buffer is full it is dropped, and the response cannot be resumed past it."""
         if self._num_buffered_bytes + len(entry.data) > MAX_BUFFERED_BYTES:
             return
+        group = self._group(tag_of(response_id))
+        group.events.setdefault(response_id, []).append(entry)
+        group.num_bytes += len(entry.data)
         self._num_buffered_bytes += len(entry.data)
-        self._next.group(tag_of(response_id)).events.setdefault(response_id, []).append(entry)
-        self._news.set()
         if entry.is_terminal:
-            self._urgent.set()
+            self._hurry(group)
 
     def forget(self, slot: str) -> None:
         """Drop what has not been sent of a session that is deleted."""
-        self._next.groups.pop(slot, None)
+        if group := self._waiting.pop(slot, None):
+            self._num_buffered_bytes -= group.num_bytes
+            group.written.set()
 
-    async def flushed(self, timeout_s: float) -> bool:
-        """Wait until everything queued so far is written; False if it is not within the time."""
-        batch = self._next if self._next.groups else self._in_flight
-        if batch is None:
-            return True
-        self._urgent.set()
+    async def flushed(self, slot: str, timeout_s: float) -> bool:
+        """Wait until everything queued so far for a hash slot is written; False if it is not within the time."""
+        group = self._waiting.get(slot) or self._in_flight.get(slot)
+        return group is None or await self._written(group, timeout_s)
+
+    async def _written(self, group: _Group, timeout_s: float) -> bool:
+        self._hurry(group)
         with suppress(TimeoutError):
-            await asyncio.wait_for(batch.written.wait(), timeout_s)
-        return batch.written.is_set()
+            await asyncio.wait_for(group.written.wait(), timeout_s)
+        return group.written.is_set()
+
+    def _group(self, slot: str) -> _Group:
+        self._news.set()
+        return self._waiting.setdefault(slot, _Group())
+
+    def _hurry(self, group: _Group) -> None:
+        group.is_urgent = True
+        self._urgent.set()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await self._news.wait()
             self._news.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._urgent.wait(), FLUSH_INTERVAL_S)
-            self._urgent.clear()
-            await self._deliver()
+            all_due_at = loop.time() + FLUSH_INTERVAL_S
+            while self._waiting:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(all_due_at):
+                        await self._urgent.wait()
+                self._urgent.clear()
+                are_all_due = loop.time() >= all_due_at
+                if due := [slot for slot, group in self._waiting.items() if are_all_due or group.is_urgent]:
+                    await self._deliver(due)
 
-    async def _deliver(self) -> None:
-        batch = self._in_flight = self._next
-        self._next = _Batch()
-        self._num_buffered_bytes = 0
+    async def _deliver(self, slots: Iterable[str]) -> None:
+        self._in_flight = {slot: self._waiting.pop(slot) for slot in slots}
+        groups = list(self._in_flight.values())
+        self._num_buffered_bytes -= sum(group.num_bytes for group in groups)
         while True:
-            if await self._send(batch):
+            if await self._send(self._in_flight):
                 break
             await asyncio.sleep(RETRY_INTERVAL_S)
-        self._in_flight = None
-        batch.written.set()
+        self._in_flight = {}
+        for group in groups:
+            group.written.set()
 
     async def _send(self, batch: _Batch) -> bool:
         try:
             for response_id in await self._leases.check():
-                batch.groups.pop(tag_of(response_id), None)
+                batch.pop(tag_of(response_id), None)
                 self.forget(tag_of(response_id))
             for slots in self._transactions(batch):
                 await self._transact(batch, slots)
@@ -157,12 +177,12 @@ class Journal:
 
     def _transactions(self, batch: _Batch) -> list[list[str]]:
         """One transaction for all, except on a cluster, where each slot needs its own."""
-        slots = list(batch.groups)
+        slots = list(batch)
         return [[slot] for slot in slots] if isinstance(self._client, RedisCluster) else [slots]
 
     async def _transact(self, batch: _Batch, slots: list[str]) -> None:
         pipe = self._client.pipeline(transaction=True)
-        commands = [command for slot in slots for command in self._commands(batch.groups[slot])]
+        commands = [command for slot in slots for command in self._commands(batch[slot])]
         for command in commands:
             pipe.execute_command(*command)
         results = await pipe.execute(raise_on_error=False)
@@ -177,10 +197,11 @@ class Journal:
             key = keys.events(tag_of(response_id), response_id)
             joined = b"\n".join(entry.data for entry in entries)
             token_ids = ",".join(str(token_id) for entry in entries for token_id in entry.token_ids)
-            commands += [
-                ("XADD", key, f"{entries[-1].sequence_number}-1", "events", joined, "token_ids", token_ids),
-                ("EXPIRE", key, self._events_ttl_s),
-            ]
+            commands.append(("XADD", key, f"{entries[-1].sequence_number}-1", "events", joined, "token_ids", token_ids))
+            if (
+                entries[0].sequence_number == 0 or entries[-1].is_terminal
+            ):  # between them it is renewed from time to time
+                commands.append(("EXPIRE", key, self._events_ttl_s))
         return commands
 
     @staticmethod

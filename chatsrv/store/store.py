@@ -52,15 +52,18 @@ class Store:
     Attributes:
         leases: who runs which response.
         inboxes: work between servers.
+        renew_interval_s: how often what is still being written needs ``renew``.
     """
 
     def __init__(self, client: Any, *, session_ttl_s: int, events_ttl_s: int) -> None:
         self._client = client
         self._session_ttl_s = session_ttl_s
+        self._events_ttl_s = min(events_ttl_s, session_ttl_s)
+        self.renew_interval_s = self._events_ttl_s / 3
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
         self.leases = Leases(client)
         self.inboxes = Inboxes(client, self.leases.process_id)
-        self.journal = Journal(client, min(events_ttl_s, session_ttl_s), self.leases, lambda ids: self.on_cancels(ids))
+        self.journal = Journal(client, self._events_ttl_s, self.leases, lambda ids: self.on_cancels(ids))
 
     async def start(self) -> None:
         """Check that the store answers, and begin to write and to beat."""
@@ -95,7 +98,7 @@ class Store:
         Raises:
             NotFound: ``missing``, if there is none or it is somebody else's.
         """
-        session = _parse_session(await self._read(self._client.hgetall, keys.session(tag)))
+        session = _parse_session(await self._read(tag, self._client.hgetall, keys.session(tag)))
         if session is None or session.owner != owner:
             raise missing
         return session
@@ -111,15 +114,16 @@ class Store:
 
     async def tree(self, tag: str) -> ItemTree:
         """All items of a session whose owner has been checked."""
-        fields = await self._read(self._client.hgetall, keys.items(tag))
+        fields = await self._read(tag, self._client.hgetall, keys.items(tag))
         return ItemTree(_decode_item(value) for value in fields.values())
 
     async def response(self, owner: str, response_id: str, param: str | None = None) -> ResponseRecord:
         missing = NotFound("no such response", param=param, code="response_not_found")
         if not has_form(response_id, "resp"):
             raise missing
-        await self.session(owner, tag_of(response_id), missing)
-        value = await self._read(self._client.hget, keys.responses(tag_of(response_id)), response_id)
+        tag = tag_of(response_id)
+        await self.session(owner, tag, missing)
+        value = await self._read(tag, self._client.hget, keys.responses(tag), response_id)
         if value is None:
             raise missing
         return _decode_response(value)
@@ -128,7 +132,7 @@ class Store:
         self, owner: str, *, limit: int, after: str | None, newest_first: bool, query: str
     ) -> ConversationPage:
         """A page of the owner's conversations by last use; ``query`` is searched in titles, ignoring case."""
-        ids = await self._read(self._client.zrange, keys.index(owner), 0, -1, desc=newest_first)
+        ids = await self._read(_index_slot(owner), self._client.zrange, keys.index(owner), 0, -1, desc=newest_first)
         ids = [value.decode() for value in ids]
         start = 0 if after is None else ids.index(after) + 1 if after in ids else len(ids)
         found: list[Session] = []
@@ -143,21 +147,24 @@ class Store:
 
     async def events(self, response_id: str, starting_after: int) -> list[Entry]:
         """Stored events after that number. They are contiguous, or end before the first hole."""
-        key = keys.events(tag_of(response_id), response_id)
-        chunks = await self._read(self._client.xrange, key, min=f"{starting_after + 1}-0")
+        tag = tag_of(response_id)
+        chunks = await self._read(
+            tag, self._client.xrange, keys.events(tag, response_id), min=f"{starting_after + 1}-0"
+        )
         return list(_contiguous(_parse_events(chunks), starting_after))
 
     async def last_event(self, response_id: str) -> Entry | None:
         """The newest stored event."""
-        key = keys.events(tag_of(response_id), response_id)
-        chunks = await self._read(self._client.xrevrange, key, count=1)
+        tag = tag_of(response_id)
+        chunks = await self._read(tag, self._client.xrevrange, keys.events(tag, response_id), count=1)
         return next(iter(list(_parse_events(chunks))[::-1]), None)
 
     async def wait_for_events(self, response_id: str, starting_after: int) -> list[Entry]:
         """As ``events``, but waits a second for some to come."""
-        key = keys.events(tag_of(response_id), response_id)
+        tag = tag_of(response_id)
+        key = keys.events(tag, response_id)
         streams = await self._read(
-            self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
+            tag, self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
         )
         chunks = streams[0][1] if streams else []
         return list(_contiguous(_parse_events(chunks), starting_after))
@@ -165,8 +172,8 @@ class Store:
     async def orphaned(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
         """A claimed response and its session, whoever owns them; None if they have expired or were deleted."""
         tag = tag_of(response_id)
-        session = _parse_session(await self._read(self._client.hgetall, keys.session(tag)))
-        value = await self._read(self._client.hget, keys.responses(tag), response_id)
+        session = _parse_session(await self._read(tag, self._client.hgetall, keys.session(tag)))
+        value = await self._read(tag, self._client.hget, keys.responses(tag), response_id)
         return None if session is None or value is None else (session, _decode_response(value))
 
     async def mark_followed(self, response_id: str) -> None:
@@ -190,7 +197,8 @@ class Store:
     async def told(self, response_id: str) -> Told:
         """The stored beginning of a response, as far as nothing is missing, to go on after it."""
         told = Told([], [])
-        for _, fields in await self._read(self._client.xrange, keys.events(tag_of(response_id), response_id)):
+        tag = tag_of(response_id)
+        for _, fields in await self._read(tag, self._client.xrange, keys.events(tag, response_id)):
             entries = [parse_entry(data) for data in fields[b"events"].split(b"\n")]
             expected = range(len(told.entries), len(told.entries) + len(entries))
             if [entry.sequence_number for entry in entries] != list(expected):
@@ -248,54 +256,61 @@ class Store:
         command = ("HSET", key, place.process_id, _encode(place))
         self.journal.write(f"prefix:{place.key}", [command, ("EXPIRE", key, keys.PREFIX_TTL_S)])
 
-    def tend(self, tag: str) -> None:
-        """Queue a new lease of life for a session that generates, and a look whether somebody wants it cancelled."""
-        self.journal.write(tag, [*self._touch(tag), ("SMEMBERS", keys.cancels(tag))])
+    def look_for_cancels(self, tag: str) -> None:
+        """Queue a look whether somebody wants a response of the session cancelled; ``on_cancels`` is told."""
+        self.journal.write(tag, [("SMEMBERS", keys.cancels(tag))], is_urgent=False)
+
+    def renew(self, tag: str, response_id: str) -> None:
+        """Queue a new lease of life for a session that generates, and for what it has written."""
+        events = ("EXPIRE", keys.events(tag, response_id), self._events_ttl_s)
+        self.journal.write(tag, [*self._touch(tag), events], is_urgent=False)
 
     async def put_conversation(self, tag: str, session: Session, items: Sequence[ItemRecord] = ()) -> None:
-        await self._transact([*_put_session(tag, session), *_put_items(tag, items), *self._touch(tag)])
-        await self._transact(self._index(session))
+        await self._transact(tag, [*_put_session(tag, session), *_put_items(tag, items), *self._touch(tag)])
+        await self._transact(_index_slot(session.owner), self._index(session))
 
     async def put_items(self, tag: str, items: Sequence[ItemRecord], deleted: Iterable[str] = ()) -> None:
         commands = [("HDEL", keys.items(tag), item_id) for item_id in deleted]
-        await self._transact([*commands, *_put_items(tag, items), *self._touch(tag)])
+        await self._transact(tag, [*commands, *_put_items(tag, items), *self._touch(tag)])
 
     async def put_metadata(self, tag: str, metadata: dict[str, str]) -> None:
-        await self._transact([("HSET", keys.session(tag), "metadata", _encode(metadata)), *self._touch(tag)])
+        await self._transact(tag, [("HSET", keys.session(tag), "metadata", _encode(metadata)), *self._touch(tag)])
 
     async def put_head(self, tag: str, item_id: str) -> None:
-        await self._transact([("HSET", keys.session(tag), "head_id", item_id), *self._touch(tag)])
+        await self._transact(tag, [("HSET", keys.session(tag), "head_id", item_id), *self._touch(tag)])
 
     async def delete_response(self, tag: str, response_id: str) -> None:
         await self._transact(
-            [("HDEL", keys.responses(tag), response_id), ("DEL", keys.events(tag, response_id)), *self._touch(tag)]
+            tag, [("HDEL", keys.responses(tag), response_id), ("DEL", keys.events(tag, response_id)), *self._touch(tag)]
         )
 
     async def delete_session(self, tag: str, session: Session) -> None:
         self.journal.forget(tag)
-        response_ids = await self._read(self._client.hkeys, keys.responses(tag))
+        response_ids = await self._read(tag, self._client.hkeys, keys.responses(tag))
         events = [keys.events(tag, response_id.decode()) for response_id in response_ids]
         names = [keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag), *events]
-        await self._transact([("DEL", *names)])
+        await self._transact(tag, [("DEL", *names)])
         if session.conversation_id:
-            await self._transact([("ZREM", keys.index(session.owner), session.conversation_id)])
+            await self._transact(
+                _index_slot(session.owner), [("ZREM", keys.index(session.owner), session.conversation_id)]
+            )
 
     async def request_cancel(self, response_id: str) -> None:
-        """Ask whichever process runs the response to cancel it; it looks every second (``tend``)."""
+        """Ask whichever process runs the response to cancel it; it looks every second."""
         tag = tag_of(response_id)
-        await self._transact([("SADD", keys.cancels(tag), response_id), *self._touch(tag)])
+        await self._transact(tag, [("SADD", keys.cancels(tag), response_id), *self._touch(tag)])
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _read(self, command: Any, *arguments: Any, **options: Any) -> Any:
-        """Read behind one's own writes."""
-        if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
+    async def _read(self, slot: str, command: Any, *arguments: Any, **options: Any) -> Any:
+        """Read from a hash slot behind one's own writes to it."""
+        if not await self.journal.flushed(slot, _FLUSH_TIMEOUT_S):
             raise unreachable()
         with reachable():
             return await command(*arguments, **options)
 
-    async def _transact(self, commands: Iterable[Command]) -> None:
-        if not await self.journal.flushed(timeout_s=_FLUSH_TIMEOUT_S):
+    async def _transact(self, slot: str, commands: Iterable[Command]) -> None:
+        if not await self.journal.flushed(slot, _FLUSH_TIMEOUT_S):
             raise unreachable()
         with reachable():
             pipe = self._client.pipeline(transaction=True)
@@ -317,7 +332,7 @@ class Store:
 
     def _use_conversation(self, session: Session) -> None:
         if session.conversation_id:
-            self.journal.write(f"owner:{session.owner}", self._index(session))
+            self.journal.write(_index_slot(session.owner), self._index(session))
 
     def _index(self, session: Session) -> list[Command]:
         key = keys.index(session.owner)
@@ -329,6 +344,10 @@ class Store:
 
     def _write_running(self, command: Command) -> None:
         self.journal.write("running", [command, ("EXPIRE", keys.RUNNING, self._session_ttl_s)])
+
+
+def _index_slot(owner: str) -> str:
+    return f"owner:{owner}"
 
 
 def _put_session(tag: str, session: Session) -> list[Command]:

@@ -136,10 +136,10 @@ async def _converse(store: Store, number: int) -> tuple[str, str]:
     store.journal.append(response_id, events.entry(events.Created(response=response), 0))
     delta = events.TextDelta(item_id=answer_id, delta=text)
     store.journal.append(response_id, events.entry(delta, 1, (1, 2, 3)))
-    await store.journal.flushed(5)
+    await store.journal.flushed(tag_of(response_id), 5)
     answer.text, answer.status, response.status = text, "completed", "completed"
     store.finish_turn(tag, [asked, answer], record, events.entry(events.terminal(response), 2))
-    await store.journal.flushed(5)
+    await store.journal.flushed(tag_of(response_id), 5)
     return response_id, text
 
 
