@@ -1,4 +1,4 @@
-"""Around everything: each request gets an id, is counted, and leaves a line in the log when it has ended."""
+"""Around everything: each request gets an id and a span, is counted, and leaves a line in the log at its end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatsrv.counters import REQUESTS, SOCKETS
 from chatsrv.logs import CURRENT
+from chatsrv.traces import Attributes, Span
 
 log = logging.getLogger("chatsrv.access")
 
@@ -46,7 +47,8 @@ class Access:
 
 class _Request:
     def __init__(self, scope: Scope, send: Send) -> None:
-        given = Headers(scope=scope).get(HEADER, "")
+        headers = Headers(scope=scope)
+        given = headers.get(HEADER, "")
         self._id = given if _FORM.fullmatch(given) else secrets.token_urlsafe(12)
         scope.setdefault("state", {})["request_id"] = self._id
         self._scope = scope
@@ -54,6 +56,7 @@ class _Request:
         self._began = time.monotonic()
         self._status = 500
         self._is_socket = False
+        self._span = Span(headers)
 
     async def send(self, message: Message) -> None:
         match message["type"]:
@@ -65,6 +68,7 @@ class _Request:
                 self._add_id(message)
                 self._is_socket = True
                 SOCKETS.inc()
+                self._end_span()  # the socket may stay open for days
         await self._send(message)
 
     def _add_id(self, message: Message) -> None:
@@ -74,11 +78,24 @@ class _Request:
     def end(self) -> None:
         if self._is_socket:
             SOCKETS.dec()
-        method = self._scope.get("method", "GET")  # of an upgrade it is not told
-        method = method if method in _METHODS else "other"
-        route = getattr(self._scope.get("route"), "path", "none")
+        self._end_span()
+        method, route = self._method_and_route()
         REQUESTS.labels(method, route, self._status).inc()
         duration_s = time.monotonic() - self._began
         fields = {"method": method, "route": route, "status": self._status, "duration_s": round(duration_s, 4)}
         level = logging.DEBUG if route in _PROBES else logging.INFO
         log.log(level, "%s %s %d in %.3f s", method, route, self._status, duration_s, extra={"fields": fields})
+
+    def _end_span(self) -> None:
+        method, route = self._method_and_route()
+        attributes: Attributes = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": self._status,
+            "chatsrv.request_id": self._id,
+        }
+        self._span.end(f"{method} {route}", attributes, failed=self._status >= 500)
+
+    def _method_and_route(self) -> tuple[str, str]:
+        method = self._scope.get("method", "GET")  # of an upgrade it is not told
+        return method if method in _METHODS else "other", getattr(self._scope.get("route"), "path", "none")

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from chatsrv.counters import REFUSALS, RESPONSES
+from chatsrv.counters import REFUSALS
 from chatsrv.errors import Busy, TooLarge
 from chatsrv.keyring import Caller
 from chatsrv.limits import NO_LIMITS, Limits
+from chatsrv.observation import Observation
 from chatsrv.seam import OutputStream
 from engine import EngineError, Output
 
@@ -135,11 +136,11 @@ class Place:
         self._is_taken = True
         self.is_kept = False
 
-    def keep(self, stream: OutputStream, num_prompt_tokens: int) -> OutputStream:
-        """The same stream, which holds the place until it is closed, and whose tokens are charged."""
+    def keep(self, stream: OutputStream, num_prompt_tokens: int, observation: Observation) -> OutputStream:
+        """The same stream, which holds the place until it is closed, and whose tokens are charged and observed."""
         self.is_kept = True
         self._account.charge(num_prompt_tokens)
-        return _ChargedStream(stream, self._account, self)
+        return _ChargedStream(stream, self._account, self, observation)
 
     def leave(self) -> bool:
         """Give the place back; False if it was before."""
@@ -151,25 +152,25 @@ class Place:
 
 
 class _ChargedStream:
-    def __init__(self, stream: OutputStream, account: Account, place: Place) -> None:
+    def __init__(self, stream: OutputStream, account: Account, place: Place, observation: Observation) -> None:
         self._stream = stream
         self._account = account
         self._place = place
-        self._outcome: str = "aborted"
+        self._observation = observation
 
     async def __aiter__(self) -> AsyncIterator[Output]:
         try:
             async for output in self._stream:
                 self._account.charge(len(output.token_ids))
-                self._outcome = output.finish_reason or self._outcome
+                self._observation.note(output)
                 yield output
         except EngineError:
-            self._outcome = "failed"
+            self._observation.fail()
             raise
 
     async def aclose(self) -> None:
         if self._place.leave():
-            RESPONSES.labels(self._outcome).inc()
+            self._observation.end()
         await self._stream.aclose()
 
 

@@ -56,6 +56,9 @@ class Shape(ABC):
     whole: type[ChatCompletion] | type[TextCompletion]
     chunk: type[ChatChunk] | type[TextChunk]
 
+    def new_id(self) -> str:
+        return self.prefix + secrets.token_urlsafe(18)
+
     @abstractmethod
     def choice(self, choice: Choice) -> ChatChoice | TextChoice:
         """A whole choice."""
@@ -111,7 +114,13 @@ class Completion:
     """
 
     def __init__(
-        self, shape: Shape, model: str, streams: Sequence[OutputStream], n: int, vocabulary: Sequence[bytes]
+        self,
+        shape: Shape,
+        completion_id: str,
+        model: str,
+        streams: Sequence[OutputStream],
+        n: int,
+        vocabulary: Sequence[bytes],
     ) -> None:
         self._shape = shape
         self._streams = streams
@@ -119,7 +128,7 @@ class Completion:
         self._renderer = LogprobRenderer(vocabulary)
         self._usages: dict[int, Usage] = {}
         self._envelope: dict[str, Any] = {
-            "id": shape.prefix + secrets.token_urlsafe(18),
+            "id": completion_id,
             "created": int(time.time()),
             "model": model,
         }

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
-from chatsrv import logs
+from chatsrv import logs, traces
 from chatsrv.embedded import StoreStartError
 from chatsrv.errors import Unavailable
 from chatsrv.server import AddressError, Server
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings, config = read_settings("serve", "Serve the API and the web page.", arguments)
         logs.set_up(settings)
+        traces.set_up(os.environ)
         server = Server(settings, lambda: _engine(config))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.run(handle_signals=True))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatsrv.keyring import Caller
+from chatsrv.observation import Observation
 from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
 from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.response import Response
@@ -36,6 +37,10 @@ class Turn:
     @property
     def answer(self) -> ItemRecord | None:
         return self.items[-1] if self.record.output_item_id is not None else None
+
+    def observe(self) -> Observation:
+        """Begin to observe how it is computed."""
+        return Observation(self.response.id, self.response.model, self.response.service_tier)
 
     @property
     def is_stored(self) -> bool:

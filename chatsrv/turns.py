@@ -138,12 +138,13 @@ class TurnPlanner:
     ) -> tuple[Turn, OutputStream]:
         with self._accounts.of(caller).place() as place:
             turn, prompt = await self._plan(caller, request, base)
+            observation = turn.observe()
             tier = TIERS[request.service_tier]
             placed = await self._placement.submit(
                 prompt.token_ids, params, priority=tier, salt=caller.salt, prefix_key=_prefix_key(base)
             )
             turn.prefix = placed.prefix
-            stream = place.keep(placed, len(prompt.token_ids))
+            stream = place.keep(placed, len(prompt.token_ids), observation)
         if turn.is_stored:
             unstored = [] if base.is_stored else base.path
             self._store.begin_turn(base.tag, turn.session, [*unstored, *turn.items], turn.record)

@@ -94,7 +94,12 @@ ROOMS = {
     ),
     "chatsrv": Room(
         files=("chatsrv/**/*.py",),
-        packages=frozenset({"msgspec", "prometheus_client", "starlette", "uvicorn", "uvloop", "websockets", "engine"}),
+        packages=frozenset(
+            {
+                *("engine", "msgspec", "opentelemetry", "prometheus_client"),
+                *("starlette", "uvicorn", "uvloop", "websockets"),
+            }
+        ),
         rooms=frozenset({"chatsrv core", "chatsrv store"}),
         may_await=True,
     ),

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from chatsrv.auth import caller
 from chatsrv.completions import ChatShape, Completion, LegacyShape, Shape
 from chatsrv.http import json_response, read_body, unless_disconnected
+from chatsrv.observation import Observation
 from chatsrv.prompt import check_length
 from chatsrv.sampling import check_max_tokens, sampling_params
 from chatsrv.seam import EngineSeam, OutputStream
@@ -18,7 +19,7 @@ from chatsrv.services import services
 from chatsrv.sse import EventStream
 from chatsrv.turns import check_model
 from chatsrv.wire.completions import ChatRequest, CompletionRequest
-from engine import ChatMessage, SamplingParams
+from engine import ChatMessage, Priority, SamplingParams
 
 _DEFAULT_LEGACY_MAX_TOKENS = 16  # as the OpenAI API has it
 
@@ -82,8 +83,10 @@ async def _answer(
     field = "messages" if isinstance(body, ChatRequest) else "prompt"
     for prompt in prompts:
         check_length(len(prompt), engine.model.max_model_len, field)
-    streams = await _submit(request, prompts, params, body)
-    completion = Completion(shape, engine.model.name, streams, params.n, engine.vocabulary)
+    completion_id = shape.new_id()
+    observations = [Observation(completion_id, engine.model.name, body.tier) for _ in prompts]
+    streams = await _submit(request, prompts, params, body.tier, observations)
+    completion = Completion(shape, completion_id, engine.model.name, streams, params.n, engine.vocabulary)
     if body.stream:
         return EventStream(completion.chunks(include_usage=body.includes_usage))
     return json_response(await unless_disconnected(request, completion.whole()))
@@ -93,18 +96,19 @@ async def _submit(
     request: Request,
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
-    body: ChatRequest | CompletionRequest,
+    tier: Priority,
+    observations: Sequence[Observation],
 ) -> list[OutputStream]:
     """All prompts are queued, or none."""
     account = services(request).accounts.of(caller(request))
 
-    async def submit(prompt: Sequence[int]) -> OutputStream:
+    async def submit(prompt: Sequence[int], observation: Observation) -> OutputStream:
         with account.place() as place:
             salt = caller(request).salt
-            stream = await services(request).engine.submit(prompt, params, priority=body.tier, salt=salt)
-            return place.keep(stream, len(prompt))
+            stream = await services(request).engine.submit(prompt, params, priority=tier, salt=salt)
+            return place.keep(stream, len(prompt), observation)
 
-    results = await asyncio.gather(*map(submit, prompts), return_exceptions=True)
+    results = await asyncio.gather(*map(submit, prompts, observations), return_exceptions=True)
     streams = [result for result in results if not isinstance(result, BaseException)]
     for result in results:
         if isinstance(result, BaseException):
