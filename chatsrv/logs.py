@@ -1,6 +1,6 @@
 """The log: lines for people, or JSON objects for machines, which also name the request and its owner.
 
-Nothing of what people write or are answered is ever logged.
+What people write and are answered is logged by ``TEXTS`` only, and only where ``log_texts`` asks for it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CURRENT: ContextVar[Mapping[str, Any] | None] = ContextVar("CURRENT", default=None)
 """The ASGI state of the request that is being answered; what it starts inherits it."""
 
+TEXTS = logging.getLogger("chatsrv.texts")
+TEXTS.disabled = True
+
 
 def set_up(settings: ServerSettings) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+    TEXTS.disabled = not settings.log_texts
 
 
 class JsonFormatter(logging.Formatter):

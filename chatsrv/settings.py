@@ -51,6 +51,7 @@ class ServerSettings:
         max_message_bytes: size of one WebSocket message or HTTP body.
         log_level: debug, info, warning or error.
         log_format: text, or json: an object for each line, with the request's id and its owner.
+        log_texts: write what people ask and are answered into the log, too.
     """
 
     host: str = "127.0.0.1"
@@ -67,6 +68,7 @@ class ServerSettings:
     max_message_bytes: int = 8 * 1024 * 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+    log_texts: bool = False
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, f"port must be from 0 to 65535, not {self.port}")

@@ -40,7 +40,8 @@ class Turn:
 
     def observe(self) -> Observation:
         """Begin to observe how it is computed."""
-        return Observation(self.response.id, self.response.model, self.response.service_tier)
+        asked = [item.text for item in self.items[: len(self.record.input_item_ids)]]
+        return Observation(self.response.id, self.response.model, self.response.service_tier, asked)
 
     @property
     def is_stored(self) -> bool:

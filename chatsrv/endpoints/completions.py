@@ -36,7 +36,8 @@ async def chat(request: Request) -> ASGIApp:
     max_tokens = body.max_completion_tokens or body.max_tokens
     check_max_tokens(name, max_tokens, engine.model)
     params = _params(body, engine, {"max_tokens": name, "logprobs": "top_logprobs"}, max_tokens, body.num_logprobs)
-    return await _answer(request, body, ChatShape(), [await engine.encode_chat(messages)], params)
+    asked = [message.content for message in messages]
+    return await _answer(request, body, ChatShape(), [asked], [await engine.encode_chat(messages)], params)
 
 
 async def legacy(request: Request) -> ASGIApp:
@@ -45,8 +46,9 @@ async def legacy(request: Request) -> ASGIApp:
     engine = services(request).engine
     check_max_tokens("max_tokens", body.max_tokens, engine.model)
     params = _params(body, engine, {}, body.max_tokens or _DEFAULT_LEGACY_MAX_TOKENS, body.logprobs)
-    prompts = [await engine.encode(p) if isinstance(p, str) else p for p in body.prompts()]
-    return await _answer(request, body, LegacyShape(), prompts, params)
+    asked = body.prompts()
+    prompts = [await engine.encode(p) if isinstance(p, str) else p for p in asked]
+    return await _answer(request, body, LegacyShape(), asked, prompts, params)
 
 
 def _params(
@@ -74,6 +76,7 @@ async def _answer(
     request: Request,
     body: ChatRequest | CompletionRequest,
     shape: Shape,
+    asked: Sequence[Sequence[str | int]],
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
 ) -> ASGIApp:
@@ -84,7 +87,7 @@ async def _answer(
     for prompt in prompts:
         check_length(len(prompt), engine.model.max_model_len, field)
     completion_id = shape.new_id()
-    observations = [Observation(completion_id, engine.model.name, body.tier) for _ in prompts]
+    observations = [Observation(completion_id, engine.model.name, body.tier, texts) for texts in asked]
     streams = await _submit(request, prompts, params, body.tier, observations)
     completion = Completion(shape, completion_id, engine.model.name, streams, params.n, engine.vocabulary)
     if body.stream:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from chatsrv.keyring import LOCAL
-from chatsrv.logs import CURRENT, JsonFormatter, set_up
-from tests.chatsrv.conftest import RunningServer
+from chatsrv.logs import CURRENT, TEXTS, JsonFormatter, set_up
+from chatsrv.settings import ServerSettings
+from tests.chatsrv.conftest import RunningServer, wait_until
 from tests.chatsrv.sockets import Socket
 
 
@@ -60,16 +61,44 @@ def test_nothing_of_a_conversation_is_logged_not_even_in_detail(
         socket.create("a private mistake", temperature="a private value")
         socket.answer()
     server.client().responses.create(input="a private question")
+    server.client().completions.create(model="fake", prompt="a private prompt")
     lines = [JsonFormatter().format(record) for record in caplog.records if record.name.startswith("chatsrv")]
     assert any('"status":"completed"' in line for line in lines)
     assert not [line for line in lines if "private" in line]
 
 
-@pytest.mark.parametrize("kind", ["text", "json"])
-def test_the_setting_picks_the_form(kind: str, monkeypatch: pytest.MonkeyPatch, server: RunningServer) -> None:
+def _set_up(monkeypatch: pytest.MonkeyPatch, settings: ServerSettings) -> logging.Logger:
+    """A set-up that ends with the test; returns its root."""
     root = logging.RootLogger(logging.WARNING)
     monkeypatch.setattr(logging, "root", root)
-    set_up(replace(server.settings, log_format=kind, log_level="error"))
+    monkeypatch.setattr(TEXTS, "disabled", True)
+    set_up(settings)
+    return root
+
+
+def test_texts_are_logged_where_a_setting_asks_for_it(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _set_up(monkeypatch, replace(server.settings, log_texts=True))
+    caplog.set_level(logging.INFO, "chatsrv")
+    for _ in range(4):
+        server.engine.enqueue("the\nanswer")
+    client = server.client()
+    response = client.responses.create(input="a question", instructions="a rule")
+    messages: Any = [{"role": "system", "content": "a rule"}, {"role": "user", "content": "a question"}]
+    chat = client.chat.completions.create(model="fake", messages=messages)
+    legacy = client.completions.create(model="fake", prompt="a prompt", n=2, max_tokens=99)
+    wait_until(lambda: len([record for record in caplog.records if record.name == "chatsrv.texts"]) == 3)
+    assert [record.getMessage() for record in caplog.records if record.name == "chatsrv.texts"] == [
+        rf"{response.id} was asked ['a question'] and answered ['the\nanswer']",
+        rf"{chat.id} was asked ['a rule', 'a question'] and answered ['the\nanswer']",
+        rf"{legacy.id} was asked 'a prompt' and answered ['the\nanswer', 'the\nanswer']",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_the_setting_picks_the_form(kind: str, monkeypatch: pytest.MonkeyPatch, server: RunningServer) -> None:
+    root = _set_up(monkeypatch, replace(server.settings, log_format=kind, log_level="error"))
     (handler,) = root.handlers
     assert isinstance(handler.formatter, JsonFormatter) is (kind == "json")
     assert root.level == logging.ERROR
