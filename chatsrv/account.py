@@ -45,12 +45,16 @@ class Accounts:
 
     def of(self, caller: Caller) -> Account:
         """The account of the caller's key, under the limits that the caller has now."""
-        account = self._accounts.setdefault(caller.key_id, Account())
+        account = self.of_key(caller.key_id)
         account.limits = caller.limits
         account.max_message_bytes = min(
             self._max_message_bytes, caller.limits.max_message_bytes or self._max_message_bytes
         )
         return account
+
+    def of_key(self, key_id: str) -> Account:
+        """The account of a key whose caller is not here to ask, under the limits that it had last."""
+        return self._accounts.setdefault(key_id, Account())
 
 
 class Account:
@@ -113,6 +117,11 @@ class Account:
         finally:
             if not place.is_kept:
                 place.leave()
+
+    def continued(self) -> Place:
+        """A place for an answer that another server let in and that goes on here: it counts, and is never refused."""
+        self._taken["running"] += 1
+        return Place(self)
 
     def _check_tokens(self) -> None:
         limit = self.limits.tokens_per_minute

@@ -63,6 +63,7 @@ class ResponseRecord(Struct, kw_only=True):
     Attributes:
         parent_item_id: the item its input follows.
         output_item_id: its answer; None if it generates nothing.
+        key_id: of the API key that asked for it, on whose account it runs.
         process_id: the server process that runs it.
         num_takeovers: how often it was continued because the process that ran it had died.
         request: how it was asked, with the seed that draws its tokens and without the input.
@@ -74,6 +75,7 @@ class ResponseRecord(Struct, kw_only=True):
     parent_item_id: str | None = None
     input_item_ids: list[str] = field(default_factory=list)
     output_item_id: str | None = None
+    key_id: str = ""
     process_id: str = ""
     num_takeovers: int = 0
     model_fingerprint: str = ""

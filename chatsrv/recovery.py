@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from chatsrv.account import Accounts
 from chatsrv.errors import ApiError, Unavailable
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
@@ -41,8 +42,9 @@ class Recovery:
         start: runs a generation in this process.
     """
 
-    def __init__(self, placement: Placement, start: Callable[[Generation], None]) -> None:
+    def __init__(self, placement: Placement, accounts: Accounts, start: Callable[[Generation], None]) -> None:
         self._placement = placement
+        self._accounts = accounts
         self._engine = placement.engine
         self._store = placement.store
         self._start = start
@@ -100,7 +102,7 @@ class Recovery:
         if not all(item_id in tree for item_id in item_ids):
             raise CannotContinue("items of this response were deleted or lost while no server ran it")
         caller = Caller(session.owner)
-        stream = await self._placement.submit(
+        placed = await self._placement.submit(
             record.prompt_token_ids,
             response_params(record.request, self._engine.model),
             priority=record.response.service_tier,
@@ -115,8 +117,9 @@ class Recovery:
             record=record,
             path=[],
             items=[tree[item_id] for item_id in item_ids],
-            prefix=stream.prefix,
+            prefix=placed.prefix,
         )
+        stream = self._accounts.of_key(record.key_id).continued().keep(placed, 0, turn.observe())
         return Generation(turn, stream, self._engine, self._store, told)
 
     async def _fail(self, record: ResponseRecord, told: Told, reason: str) -> None:

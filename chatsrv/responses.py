@@ -54,7 +54,7 @@ class Responses:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._placement = Placement(engine, store)
-        self._recovery = Recovery(self._placement, self._continue)
+        self._recovery = Recovery(self._placement, accounts, self._continue)
         self._planner = TurnPlanner(self._placement, accounts, self._end_of)
         store.on_cancels = self._cancel_asked
         store.leases.on_lost = self._lost

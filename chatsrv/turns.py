@@ -175,6 +175,7 @@ class TurnPlanner:
             input_item_ids=[item.id for item in asked],
             output_item_id=answer[0].id if answer else None,
             request=request.without_content(),
+            key_id=caller.key_id,
             process_id=self._store.leases.process_id,
             model_fingerprint=self._engine.model.fingerprint,
             prompt_token_ids=prompt.token_ids,

@@ -51,6 +51,19 @@ def test_a_place_is_free_again_when_what_it_was_for_failed() -> None:
         pass
 
 
+def test_an_answer_that_goes_on_here_counts_and_is_not_refused() -> None:
+    accounts = Accounts(max_message_bytes=20)
+    account = accounts.of(Caller("somebody", key_id="key", limits=Limits(max_running=1)))
+    assert accounts.of_key("key") is account
+    places = [account.continued() for _ in range(2)]
+    with pytest.raises(Busy, match="1 responses running"), account.place():
+        pass
+    for place in places:
+        place.leave()
+    with account.place():
+        pass
+
+
 @given(st.lists(st.tuples(st.floats(0, 90), st.integers(1, 80)), max_size=60))
 def test_tokens_are_as_many_as_time_allows_and_waiting_as_told_is_enough(asked: list[tuple[float, int]]) -> None:
     """Each may go up to one response beyond; over a long time the mean holds."""

@@ -15,7 +15,8 @@ import pytest
 import redis
 from websockets.exceptions import ConnectionClosed
 
-from tests.chatsrv.conftest import ServerThread, wait_until
+from chatsrv.new_key import entry
+from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
 from tests.fakes import FakeEngine
@@ -176,19 +177,26 @@ def own_redis(redis_server: str) -> str:
 class Relay:
     """Two servers with scripted engines; what the first runs is given to the second as if the first had died."""
 
-    def __init__(self, serve: Callable[..., ServerThread], url: str, stack: ExitStack, **other: Any) -> None:
+    KEY = "a-key"
+
+    def __init__(
+        self, serve: Callable[..., ServerThread], url: str, stack: ExitStack, api_keys: str = "", **other: Any
+    ) -> None:
         self.engine, self.other = FakeEngine(delay_s=0.005), FakeEngine(**other)
         self.engine.enqueue(LONG)
         self.other.enqueue(LONG)
-        self._thread = serve(self.engine, redis_url=url, drain_timeout_s=3600)
+        self._thread = serve(self.engine, redis_url=url, api_keys=api_keys, drain_timeout_s=3600)
         self.first = stack.enter_context(self._thread)
-        self.second = stack.enter_context(serve(self.other, redis_url=url))
+        self.second = stack.enter_context(serve(self.other, redis_url=url, api_keys=api_keys))
         self.redis = stack.enter_context(redis.Redis.from_url(url))
         self._stack = stack
 
+    def socket(self, server: RunningServer) -> Socket:
+        return self._stack.enter_context(Socket(server, additional_headers={"Authorization": f"Bearer {self.KEY}"}))
+
     def begin(self, **fields: Any) -> str:
         """An answer that stands still after a while."""
-        far = self._stack.enter_context(Socket(self.first))
+        far = self.socket(self.first)
         far.create("x", **fields)
         response_id: str = far.until("response.output_text.delta")[0]["response"]["id"]
         self.engine.paused = True
@@ -202,7 +210,7 @@ class Relay:
     def give(self, response_id: str) -> list[dict[str, Any]]:
         """Let the second server find it; the events as a client there sees them."""
         self.leave()
-        near = self._stack.enter_context(Socket(self.second))
+        near = self.socket(self.second)
         self.redis.hset("chatsrv:running", response_id, "dead")
         near.send("response.resume", response_id=response_id)
         return near.answer()
@@ -225,6 +233,28 @@ def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread]
         )
         assert taken_up.params == original.params
         assert relay.second.client().responses.retrieve(response_id).output_text == LONG[:250]
+
+
+def test_an_orphan_counts_as_running_of_the_key_that_asked(
+    serve: Callable[..., ServerThread], own_redis: str, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(entry("ada", "user", Relay.KEY) + "max_running = 1\n")
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack, api_keys=str(keys))
+        relay.other.paused = True
+        response_id = relay.begin()
+        relay.leave()
+        relay.redis.hset("chatsrv:running", response_id, "dead")
+        wait_until(lambda: relay.other.running == 1)
+        near = relay.socket(relay.second)
+        near.create("y")
+        refusal = near.recv()
+        assert (refusal["status"], refusal["error"]["code"]) == (429, "rate_limit_exceeded")
+        relay.other.paused = False
+        near.send("response.resume", response_id=response_id)
+        assert text_of(near.answer()) == LONG
+        assert near.ask("y")["status"] == "completed"
 
 
 def test_two_servers_that_find_one_orphan_do_not_both_run_it(
