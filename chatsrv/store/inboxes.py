@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatsrv.store import keys
-from chatsrv.store.reachable import reachable
+from chatsrv.store.reachable import Reachable
 
 BLOCK_MS = 1000
 MAX_INBOX = 10_000
@@ -18,8 +18,9 @@ class Inboxes:
         process_id: whose inbox is read here.
     """
 
-    def __init__(self, client: Any, process_id: str) -> None:
+    def __init__(self, client: Any, reachable: Reachable, process_id: str) -> None:
         self._client = client
+        self._reachable = reachable
         self._process_id = process_id
         self._read_up_to: bytes | str = "0-0"
 
@@ -29,12 +30,12 @@ class Inboxes:
         pipe = self._client.pipeline(transaction=True)
         pipe.xadd(key, {"message": message}, maxlen=MAX_INBOX)
         pipe.expire(key, keys.INBOX_TTL_S)
-        with reachable():
+        with self._reachable():
             await pipe.execute()
 
     async def receive(self) -> list[bytes]:
         """New messages in this process's inbox; waits a second for some to come."""
-        with reachable():
+        with self._reachable():
             streams = await self._client.xread({keys.inbox(self._process_id): self._read_up_to}, block=BLOCK_MS)
         entries = streams[0][1] if streams else []
         if entries:
@@ -47,11 +48,11 @@ class Inboxes:
         pipe = self._client.pipeline(transaction=True)
         pipe.xadd(key, {"result": result}, id=f"{number}-0")
         pipe.expire(key, keys.INBOX_TTL_S)
-        with reachable():
+        with self._reachable():
             await pipe.execute()
 
     async def results(self, work_id: str, num_read: int) -> list[bytes]:
         """Results after the first ``num_read``; waits a second for some to come."""
-        with reachable():
+        with self._reachable():
             streams = await self._client.xread({keys.results(work_id): f"{num_read}-0"}, block=BLOCK_MS)
         return [fields[b"result"] for _, fields in streams[0][1]] if streams else []

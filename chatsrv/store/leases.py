@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from chatsrv.records import Heartbeat
 from chatsrv.store import keys
-from chatsrv.store.reachable import reachable
+from chatsrv.store.reachable import Reachable
 
 log = logging.getLogger("chatsrv.store")
 
@@ -49,8 +49,9 @@ class Leases:
         describe: what each heartbeat tells of the engine.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, reachable: Reachable) -> None:
         self._client = client
+        self._reachable = reachable
         self._renewed_at = 0.0
         self._own: set[str] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -122,20 +123,20 @@ class Leases:
 
     async def beat(self) -> None:
         """Tell the others at once how this process does."""
-        with reachable():
+        with self._reachable():
             await self._renew()
 
     # -- those of others ----------------------------------------------------------------------------------------------
 
     async def heartbeat(self, process_id: str) -> Heartbeat | None:
         """The last one; None: the process is dead."""
-        with reachable():
+        with self._reachable():
             beat = await self._client.get(keys.process(process_id))
         return None if beat is None else msgspec.json.decode(beat, type=Heartbeat)
 
     async def orphans(self) -> list[Orphan]:
         """Responses whose process is dead or has handed them over."""
-        with reachable():
+        with self._reachable():
             running = await self._client.hgetall(keys.RUNNING)
         found = [Orphan(response_id.decode(), process_id.decode()) for response_id, process_id in running.items()]
         alive = {self.process_id: True, "": False}
@@ -145,7 +146,7 @@ class Leases:
 
     async def claim(self, orphan: Orphan) -> bool:
         """Make the response this process's own; False if somebody else has been faster."""
-        with reachable():
+        with self._reachable():
             claimed = await self._client.eval(_CLAIM, 1, keys.RUNNING, *orphan, self.process_id)
         if claimed:
             self._own.add(orphan.response_id)
@@ -153,5 +154,5 @@ class Leases:
 
     async def enlist(self, response_id: str, process_id: str) -> None:
         """List a response that nobody runs and that is not listed, for whoever looks for orphans next."""
-        with reachable():
+        with self._reachable():
             await self._client.hsetnx(keys.RUNNING, response_id, process_id)

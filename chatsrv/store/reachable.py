@@ -17,14 +17,23 @@ def unreachable() -> Unavailable:
     return Unavailable("the store cannot be reached at the moment", headers={"Retry-After": "2"})
 
 
-@contextmanager
-def reachable() -> Iterator[None]:
-    """
-    Raises:
-        Unavailable: a command in the block failed for want of the store.
-    """
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        log.error("the store failed: %s", error)
-        raise unreachable() from error
+class Reachable:
+    """Around commands of one store. The log tells of an outage once, however many of them fail in it."""
+
+    def __init__(self) -> None:
+        self._is_failing = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """
+        Raises:
+            Unavailable: a command in the block failed for want of the store.
+        """
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            if not self._is_failing:
+                log.error("the store failed: %s", error)
+            self._is_failing = True
+            raise unreachable() from error
+        self._is_failing = False

@@ -20,7 +20,7 @@ from chatsrv.store.connect import disconnect
 from chatsrv.store.inboxes import Inboxes
 from chatsrv.store.journal import Command, Journal
 from chatsrv.store.leases import Leases
-from chatsrv.store.reachable import reachable, unreachable
+from chatsrv.store.reachable import Reachable, unreachable
 from chatsrv.wire.events import Entry, Told, parse_entry
 
 log = logging.getLogger("chatsrv.store")
@@ -61,13 +61,14 @@ class Store:
         self._events_ttl_s = min(events_ttl_s, session_ttl_s)
         self.renew_interval_s = self._events_ttl_s / 3
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
-        self.leases = Leases(client)
-        self.inboxes = Inboxes(client, self.leases.process_id)
+        self._reachable = Reachable()
+        self.leases = Leases(client, self._reachable)
+        self.inboxes = Inboxes(client, self._reachable, self.leases.process_id)
         self.journal = Journal(client, self._events_ttl_s, self.leases, lambda ids: self.on_cancels(ids))
 
     async def start(self) -> None:
         """Check that the store answers, and begin to write and to beat."""
-        with reachable():
+        with self._reachable():
             await self._client.ping()
             await self.leases.start()
         self.journal.start()
@@ -179,17 +180,17 @@ class Store:
     async def mark_followed(self, response_id: str) -> None:
         """Tell the process that runs the response that somebody follows it here."""
         key = keys.followed(tag_of(response_id), response_id)
-        with reachable():
+        with self._reachable():
             await self._client.set(key, "1", ex=keys.FOLLOWED_TTL_S)
 
     async def is_followed(self, response_id: str) -> bool:
         """Whether somebody follows the response through another process."""
-        with reachable():
+        with self._reachable():
             return bool(await self._client.exists(keys.followed(tag_of(response_id), response_id)))
 
     async def prefix_places(self, key: str) -> list[PrefixPlace]:
         """Which engines hold the beginning of the turn with this prefix-cache key, in which tier."""
-        with reachable():
+        with self._reachable():
             values = await self._client.hvals(keys.prefix(key))
         places = [_decode_place(value) for value in values]
         return [place for place in places if place.until > time.time()]
@@ -306,20 +307,20 @@ class Store:
         """Read from a hash slot behind one's own writes to it."""
         if not await self.journal.flushed(slot, _FLUSH_TIMEOUT_S):
             raise unreachable()
-        with reachable():
+        with self._reachable():
             return await command(*arguments, **options)
 
     async def _transact(self, slot: str, commands: Iterable[Command]) -> None:
         if not await self.journal.flushed(slot, _FLUSH_TIMEOUT_S):
             raise unreachable()
-        with reachable():
+        with self._reachable():
             pipe = self._client.pipeline(transaction=True)
             for command in commands:
                 pipe.execute_command(*command)
             await pipe.execute()
 
     async def _sessions(self, conversation_ids: Sequence[str]) -> list[Session]:
-        with reachable():
+        with self._reachable():
             pipe = self._client.pipeline(transaction=False)
             for conversation_id in conversation_ids:
                 pipe.hgetall(keys.session(tag_of(conversation_id)))

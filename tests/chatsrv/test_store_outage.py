@@ -101,6 +101,19 @@ def test_an_answer_that_could_not_be_saved_says_so_and_is_saved_later(
         assert output_text(socket.ask("y", previous_response_id=response["id"])) == "You said: y"
 
 
+def test_an_outage_is_logged_once_and_not_each_second(
+    serve: Callable[..., ServerThread], outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each second orphans are looked for, and work of other servers."""
+    with serve(FakeEngine(), redis_url=outage.url) as server:
+        outage.kill()
+        time.sleep(3.5)
+        assert httpx.get(f"{server.url}/v1/conversations").status_code == 503
+        assert len([record for record in caplog.records if record.getMessage().startswith("the store failed")]) == 1
+        outage.start()
+        wait_until(lambda: httpx.get(f"{server.url}/v1/conversations").status_code == 200)
+
+
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
 def test_a_full_store_does_not_stop_answers(serve: Callable[..., ServerThread], outage: Outage, policy: str) -> None:
     with serve(FakeEngine(), redis_url=outage.url) as server, Socket(server) as socket:
