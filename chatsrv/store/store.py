@@ -21,7 +21,7 @@ from chatsrv.store.inboxes import Inboxes
 from chatsrv.store.journal import Command, Journal
 from chatsrv.store.leases import Leases
 from chatsrv.store.reachable import Reachable, unreachable
-from chatsrv.wire.events import Entry, Told, parse_entry
+from chatsrv.wire.events import Entry, Told, contiguous, parse_entry
 
 log = logging.getLogger("chatsrv.store")
 
@@ -152,7 +152,7 @@ class Store:
         chunks = await self._read(
             tag, self._client.xrange, keys.events(tag, response_id), min=f"{starting_after + 1}-0"
         )
-        return list(_contiguous(_parse_events(chunks), starting_after))
+        return list(contiguous(_parse_events(chunks), starting_after))
 
     async def last_event(self, response_id: str) -> Entry | None:
         """The newest stored event."""
@@ -168,7 +168,7 @@ class Store:
             tag, self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
         )
         chunks = streams[0][1] if streams else []
-        return list(_contiguous(_parse_events(chunks), starting_after))
+        return list(contiguous(_parse_events(chunks), starting_after))
 
     async def orphaned(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
         """A claimed response and its session, whoever owns them; None if they have expired or were deleted."""
@@ -389,13 +389,3 @@ def _parse_session(fields: dict[bytes, bytes]) -> Session | None:
 def _parse_events(chunks: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Iterator[Entry]:
     for _, fields in chunks:
         yield from map(parse_entry, fields[b"events"].split(b"\n"))
-
-
-def _contiguous(entries: Iterable[Entry], starting_after: int) -> Iterator[Entry]:
-    expected = starting_after + 1
-    for entry in entries:
-        if entry.sequence_number == expected:
-            expected += 1
-            yield entry
-        elif entry.sequence_number > expected:
-            return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -219,6 +220,17 @@ def parse_entry(data: bytes) -> Entry:
     """An entry from its stored JSON."""
     head = _decode_head(data)
     return Entry(head.sequence_number, head.type, data)
+
+
+def contiguous(entries: Iterable[Entry], starting_after: int) -> Iterator[Entry]:
+    """Those that follow the number without a gap; what stands before them is left out."""
+    expected = starting_after + 1
+    for one in entries:
+        if one.sequence_number == expected:
+            expected += 1
+            yield one
+        elif one.sequence_number > expected:
+            return
 
 
 def merge_deltas(entries: list[Entry]) -> list[Entry]:
