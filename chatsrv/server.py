@@ -155,7 +155,9 @@ def _no_signals() -> Iterator[None]:
 
 def _bind(host: str, port: int) -> socket.socket:
     """Take the address; clients are refused, not kept waiting, until the model is loaded."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small frames without delay on those sockets only that say that they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit both: what a client does not read costs little memory, and who takes nothing is cut off.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
