@@ -23,6 +23,9 @@ Notice = Literal["started", "preempted", "resumed"]
 MIN_TEMPERATURE = 1e-5
 """Below this the softmax is one-hot in float32, and sampling is exactly greedy."""
 
+MAX_TEMPERATURE = 2.0
+"""As the OpenAI API has it; above, answers are noise."""
+
 MAX_LOGPROBS = 20
 MAX_NUM_SEQUENCES = 64
 MAX_STOP_STRINGS = 16
@@ -55,7 +58,7 @@ class SamplingParams:
     Attributes:
         max_tokens: tokens to generate at most; None means as many as fit.
         min_tokens: end-of-sequence and stop tokens cannot be drawn, nor stop strings end the text, before this many.
-        temperature: 0 (or anything below ``MIN_TEMPERATURE``) is greedy.
+        temperature: up to ``MAX_TEMPERATURE``; 0 (or anything below ``MIN_TEMPERATURE``) is greedy.
         top_k: keep the k likeliest tokens; 0 keeps all.
         top_p: keep the smallest set of likeliest tokens whose probability reaches this.
         min_p: drop tokens less likely than this share of the likeliest one.
@@ -127,7 +130,7 @@ class SamplingParams:
 
     def _check_numbers(self) -> None:
         for name, low, high in (
-            ("temperature", 0.0, 1e6),
+            ("temperature", 0.0, MAX_TEMPERATURE),
             ("top_p", 0.0, 1.0),
             ("min_p", 0.0, 1.0),
             ("length_penalty", -1e3, 1e3),

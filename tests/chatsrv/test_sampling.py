@@ -60,6 +60,7 @@ def test_one_stop_string_may_stand_alone() -> None:
     ("fields", "param", "limit"),
     [
         ({"temperature": -1.0}, "temperature", "from 0"),
+        ({"temperature": 2.5}, "temperature", "to 2, not 2.5"),
         ({"top_p": 0.0}, "top_p", "above 0"),
         ({"top_p": 1.5}, "top_p", "to 1"),
         ({"top_k": -1}, "top_k", "at least 0"),

@@ -15,7 +15,7 @@ from engine.errors import InvalidRequest
     [
         *(("max_tokens", value) for value in (0, -1, 1.5, "10", True)),
         *(("min_tokens", value) for value in (-1, None)),
-        *(("temperature", value) for value in (-1, float("nan"), float("inf"), 1e308, "0", None)),
+        *(("temperature", value) for value in (-1, 2.01, float("nan"), float("inf"), 1e308, "0", None)),
         *(("top_p", value) for value in (0, -0.1, 1.1, float("nan"))),
         *(("min_p", value) for value in (-0.1, 1.1)),
         *(("top_k", value) for value in (-1, 2.0)),

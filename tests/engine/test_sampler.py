@@ -67,7 +67,7 @@ class TestDistribution:
         [
             {},
             {"temperature": 0.3},
-            {"temperature": 5.0},
+            {"temperature": 2.0},
             {"top_k": 1},
             {"top_k": 40},
             {"top_k": 700},
@@ -139,8 +139,8 @@ class TestGreedy:
         logits = random_logits(8, 1000)
         assert sample_ids(logits, [draw(temperature=1e-5, seed=i) for i in range(8)]) == logits.argmax(-1).tolist()
 
-    def test_a_huge_temperature_is_uniform(self):
-        ids = sample_ids(random_logits(400, 1000), [draw(temperature=1e6, seed=i) for i in range(400)])
+    def test_alike_logits_are_drawn_uniformly(self):
+        ids = sample_ids(random_logits(400, 1000) * 1e-6, [draw(temperature=2.0, seed=i) for i in range(400)])
         assert len(set(ids)) > 300
 
     @pytest.mark.parametrize("temperature", [-1, 1e308, math.nan, math.inf])
