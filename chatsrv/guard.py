@@ -8,7 +8,7 @@ page we serve ourselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,16 +38,17 @@ class Guard:
 
     def _objection(self, headers: Headers) -> str | None:
         host = headers.get("host", "")
-        if _hostname(host) not in self._allowed_hosts:
+        if (_split(f"//{host}").hostname or "").lower() not in self._allowed_hosts:
             return "the Host header is none of this server's names; see the setting allowed_hosts"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _split(origin).netloc.lower() != host.lower():
             return "requests from pages of other origins are not accepted"
         return None
 
 
-def _hostname(host: str) -> str:
+def _split(url: str) -> SplitResult:
+    """Its parts; of what is no URL they are empty."""
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        return urlsplit(url)
     except ValueError:
-        return ""
+        return urlsplit("")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from chatsrv.errors import InvalidField, InvalidJson, UnknownField
+from chatsrv.errors import InvalidField, InvalidJson, UnknownField, UnsupportedField
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _WHERE = re.compile(r"(?P<what>.*) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
+_NOT_TEXT = re.compile(r"Invalid enum value '(?P<kind>.*)' - at `\$\.?(?P<path>.*content\[\d+\]\.type)`", re.DOTALL)
 
 
 def decode(data: str | bytes, kind: type[T]) -> T:
@@ -65,6 +66,9 @@ def convert(value: object, kind: type[T], *, from_text: bool = False) -> T:
 
 def _explain(message: str) -> InvalidField:
     """msgspec says ``Expected `int` >= 1 - at `$.field[0]```; we tell the field first and apart."""
+    if part := _NOT_TEXT.fullmatch(message):
+        path, kind = part["path"], part["kind"][:40]
+        return UnsupportedField(path, f"{path}: only parts of text are taken, not {kind!r}")
     match = _WHERE.fullmatch(message)
     what, path = (match["what"], match["path"]) if match else (message, "")
     if unknown := _UNKNOWN.fullmatch(what):
@@ -81,11 +85,11 @@ def _join(path: str, name: str) -> str:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidJson(f"the key {twice[:100]!r} appears twice in one object", param=twice[:100])
+    result: dict[str, object] = {}
+    for name, value in pairs:
+        if name in result:
+            raise InvalidJson(f"the key {name[:100]!r} appears twice in one object", param=name[:100])
+        result[name] = value
     return result
 
 

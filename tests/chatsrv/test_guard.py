@@ -9,7 +9,14 @@ from websockets.sync.client import connect
 
 from tests.chatsrv.conftest import RunningServer
 
-EVIL_ORIGINS = ["https://evil.example", "null", "http://localhost:8000.evil.example", "http://127.0.0.1:1", "file://"]
+EVIL_ORIGINS = [
+    "https://evil.example",
+    "null",
+    "http://localhost:8000.evil.example",
+    "http://127.0.0.1:1",
+    "file://",
+    "http://[::1",
+]
 
 
 @pytest.mark.parametrize("origin", EVIL_ORIGINS)

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from openai.types.responses import ResponseOutputMessage
 
-from chatsrv.errors import InvalidField
+from chatsrv.errors import InvalidField, UnsupportedField
 from chatsrv.wire import strict
+from chatsrv.wire.create import CreateResponse
 from chatsrv.wire.items import InputMessage, OutputMessage, OutputText
 
 ANSWER = OutputMessage(
@@ -46,7 +47,7 @@ def test_an_answer_is_what_the_official_client_expects() -> None:
         ({"role": "root", "content": "x"}, "role"),
         ({"content": "x"}, "role"),
         ({"role": "user", "content": 7}, "content"),
-        ({"role": "user", "content": [{"type": "input_image", "text": ""}]}, "content[0].type"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": ""}]}, "content[0].type"),
         ({"role": "user", "content": [{"type": "input_text"}]}, "content[0].text"),
         ({"role": "user", "content": "x", "colour": "red"}, "colour"),
     ],
@@ -55,3 +56,11 @@ def test_a_wrong_message_names_the_field(message: object, param: str) -> None:
     with pytest.raises(InvalidField) as caught:
         strict.decode(msgspec.json.encode(message), InputMessage)
     assert param in str(caught.value.param) + caught.value.message
+
+
+def test_a_part_that_is_no_text_is_refused_as_such() -> None:
+    message = {"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "input_image"}]}
+    with pytest.raises(UnsupportedField) as caught:
+        strict.decode(msgspec.json.encode({"input": [message]}), CreateResponse)
+    assert caught.value.param == "input[0].content[1].type"
+    assert caught.value.message == "input[0].content[1].type: only parts of text are taken, not 'input_image'"

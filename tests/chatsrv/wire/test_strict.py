@@ -40,6 +40,13 @@ def test_bad_json_is_refused_and_says_why(text: str) -> None:
     assert BAD_JSON[text] in caught.value.message
 
 
+def test_many_keys_of_which_one_comes_twice() -> None:
+    """Found in one pass: comparing each with each would take hours."""
+    keys = "".join(f'"{number}": 0, ' for number in range(300_000))
+    with pytest.raises(InvalidJson, match="'x' appears twice"):
+        strict.parse(f'{{{keys}"x": 1, "x": 2}}')
+
+
 def test_bytes_that_are_not_utf8() -> None:
     with pytest.raises(InvalidJson, match="UTF-8"):
         strict.parse(b'"\xff"')
