@@ -6,9 +6,11 @@ import asyncio
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -39,10 +41,15 @@ from engine import FinishReason, Output, Usage
 
 @dataclass(slots=True)
 class Choice:
-    """One continuation as it grows."""
+    """One continuation as it grows, or what is new in it.
+
+    Attributes:
+        offset: characters of the tokens before it.
+    """
 
     index: int
     text: str = ""
+    offset: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[Logprob] = field(default_factory=list)
@@ -97,11 +104,12 @@ class LegacyShape(Shape):
         if not choice.has_logprobs:
             return None
         tokens = [logprob.token for logprob in choice.logprobs]
+        *offsets, _ = accumulate(map(len, tokens), initial=choice.offset)
         return TextLogprobs(
             tokens=tokens,
             token_logprobs=[logprob.logprob for logprob in choice.logprobs],
             top_logprobs=[{top.token: top.logprob for top in lp.top_logprobs} for lp in choice.logprobs],
-            text_offset=[sum(map(len, tokens[:position])) for position in range(len(tokens))],
+            text_offset=offsets,
         )
 
 
@@ -127,6 +135,7 @@ class Completion:
         self._n = n
         self._renderer = LogprobRenderer(vocabulary)
         self._usages: dict[int, Usage] = {}
+        self._offsets: Counter[int] = Counter()
         self._envelope: dict[str, Any] = {
             "id": completion_id,
             "created": int(time.time()),
@@ -195,13 +204,18 @@ class Completion:
             await queue.put(error)
 
     def _news(self, position: int, output: Output) -> Choice:
+        index = position * self._n + output.index
+        logprobs = self._renderer.render(output.logprobs)
+        offset = self._offsets[index]
+        self._offsets[index] += sum(len(logprob.token) for logprob in logprobs)
         return Choice(
-            index=position * self._n + output.index,
+            index=index,
             text=output.text,
+            offset=offset,
             finish_reason=output.finish_reason,
             stop_reason=output.stop_reason,
-            logprobs=self._renderer.render(output.logprobs),
-            has_logprobs=bool(output.logprobs),
+            logprobs=logprobs,
+            has_logprobs=bool(logprobs),
         )
 
     def _usage(self) -> CompletionUsage:

@@ -207,6 +207,16 @@ def test_legacy_completions(server: RunningServer) -> None:
     assert server.engine.submissions[0].text == "The capital of France is"
 
 
+def test_offsets_of_tokens_count_on_through_a_stream(server: RunningServer) -> None:
+    for text in (" Paris.", " Paris."):
+        server.engine.enqueue(text)
+    create = server.client().completions.create
+    whole = create(model="fake", prompt="x", logprobs=0).choices[0].logprobs
+    streamed = [chunk.choices[0].logprobs for chunk in create(model="fake", prompt="x", logprobs=0, stream=True)]
+    assert whole is not None
+    assert whole.text_offset == [offset for part in streamed if part is not None for offset in part.text_offset or ()]
+
+
 def test_several_prompts_in_one_request(server: RunningServer) -> None:
     client = server.client()
     texts = client.completions.create(model="fake", prompt=["one", "two"], n=2, max_tokens=40)
