@@ -22,7 +22,7 @@ from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.continuation import ending_output, notice_output, take_up
 from engine.errors import EngineError, EngineStopped, InvalidRequest, RequestFailed
-from engine.loading import LoadedModel, load_model
+from engine.loading import LoadedModel, load_model, stop_loading
 from engine.mailbox import Mailbox
 from engine.model_runner import ModelRunner
 from engine.preemption import CostModel
@@ -71,7 +71,11 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._model_thread, self._set_up)
+        try:
+            await loop.run_in_executor(self._model_thread, self._set_up)
+        except asyncio.CancelledError:
+            stop_loading()
+            raise
         self._loop_task = asyncio.create_task(self._run(), name="engine loop")
         return self
 

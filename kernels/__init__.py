@@ -25,6 +25,7 @@ from kernels import contract, reference
 from kernels.backends import backend_for
 from kernels.cache import KVCache, Transfer, swap_blocks
 from kernels.contract import AttentionBatch, AttentionOptions, CacheLayout
+from kernels.cpu_build import stop_compiling
 from kernels.decoder import DecoderLayer, DecoderStack
 from kernels.quantized import TILE, Bits, GroupedWeight, PackedWeight, join, quantize
 
@@ -49,6 +50,7 @@ __all__ = [
     "rms_norm",
     "rotary_write_kv",
     "silu_and_mul",
+    "stop_compiling",
     "swap_blocks",
     "write_kv",
 ]

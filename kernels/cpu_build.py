@@ -17,9 +17,11 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,20 @@ MAX_COMPILE_S = 300
 
 class BuildError(Exception):
     """There is no compiler, or it failed; the message says how."""
+
+
+class BuildStopped(Exception):
+    """Somebody does not want to wait for the compiler any more."""
+
+
+_compilers: set[subprocess.Popen[str]] = set()
+"""Those that run and are still wanted."""
+
+
+def stop_compiling() -> None:
+    """End the compilers that other threads wait for; they get ``BuildStopped``."""
+    while _compilers:
+        _end(_compilers.pop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +153,37 @@ def _compile(command: list[str], library: Path) -> None:
     descriptor, unfinished = tempfile.mkstemp(dir=library.parent, suffix=".unfinished")
     os.close(descriptor)
     try:
-        done = subprocess.run(
-            [*command, "-o", unfinished], capture_output=True, text=True, timeout=MAX_COMPILE_S, check=False
-        )
-        if done.returncode:
-            raise BuildError(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
+        _run([*command, "-o", unfinished])
         os.chmod(unfinished, 0o700)
         os.replace(unfinished, library)
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{command[0]} took more than {MAX_COMPILE_S} s") from error
     finally:
         Path(unfinished).unlink(missing_ok=True)
+
+
+def _run(command: list[str]) -> None:
+    # In a session of its own, so that it can be ended together with the processes that it starts.
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as compiler:
+        _compilers.add(compiler)
+        try:
+            _, errors = compiler.communicate(timeout=MAX_COMPILE_S)
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"{command[0]} took more than {MAX_COMPILE_S} s") from error
+        finally:
+            is_wanted = compiler in _compilers
+            _compilers.discard(compiler)
+            if compiler.returncode is None:
+                _end(compiler)
+    if not is_wanted:
+        raise BuildStopped
+    if compiler.returncode:
+        raise BuildError(f"{command[0]} failed: {errors.strip()[-2000:]}")
+
+
+def _end(compiler: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        os.killpg(compiler.pid, signal.SIGTERM)
 
 
 def _digest(command: list[str]) -> str:

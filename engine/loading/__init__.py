@@ -25,7 +25,7 @@ from engine.models import Model
 from engine.models.llama import LlamaModel, is_llama_like
 from engine.models.weights import Read, Weights
 from engine.tokenizer import Tokenizer, read_template
-from kernels import Bits, multiplies_low_bits
+from kernels import Bits, multiplies_low_bits, stop_compiling
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,11 @@ def load_model(config: EngineConfig) -> LoadedModel:
     form = f"{loaded.architecture}, {dtype} on {device}"
     logger.info("loaded %s (%s) in %.1f s", config.model, form, time.monotonic() - started)
     return loaded
+
+
+def stop_loading() -> None:
+    """End what takes longest of a load that is not wanted any more: compiling the kernels. The load then fails."""
+    stop_compiling()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ def save_model(folder: Path) -> Path:
 class ServerProcess(AbstractContextManager["ServerProcess"]):
     """``chatsrv serve``; killed at the end of the test if it still runs."""
 
-    def __init__(self, model: Path, data: Path, **settings: Any) -> None:
+    def __init__(self, model: Path, data: Path, compiler: str = "none", **settings: Any) -> None:
         common = {"port": 0, "data_dir": data, "log_level": "warning"}
         engine = {"model": model, "dtype": "float32", "chat_template": CHAT_TEMPLATE, "num_blocks": 2048}
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in (common | engine | settings).items()]
         command = [sys.executable, "-m", "chatsrv.cli", "serve", *flags]
         # Plain PyTorch is fast enough for this model, and nothing has to be compiled first.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CXX": "none"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CXX": compiler, "XDG_CACHE_HOME": str(data)}
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.url = ""
 

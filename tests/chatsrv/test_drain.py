@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from chatsrv.drain import Drain
 from chatsrv.errors import Restarting
 from tests.chatsrv.conftest import ServerThread, wait_until
+from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import Socket, output_text
 from tests.fakes import FakeEngine
 
@@ -97,3 +100,13 @@ def test_a_second_signal_waits_for_nothing(serve: Callable[..., ServerThread]) -
         socket.send("response.resume", response_id=response_id)
         assert output_text(socket.answer()[-1]["response"]) == "You said: x"
         wait_until(lambda: server.client().responses.retrieve(response_id).status == "completed")
+
+
+def test_a_start_that_compiles_is_ended_at_once(tmp_path: Path) -> None:
+    compiler, started = tmp_path / "compiler", tmp_path / "started"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\ntouch "{started}"\nexec sleep 600\n')
+    compiler.chmod(0o700)
+    with ServerProcess(save_model(tmp_path / "model"), tmp_path, compiler=str(compiler)) as server:
+        wait_until(started.exists, 120)
+        server.send(signal.SIGTERM)
+        assert server.wait() == 0

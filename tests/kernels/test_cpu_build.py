@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,41 @@ def test_two_processes_that_build_at_once_do_not_disturb_each_other(answer: Path
     assert len(list(meeting.iterdir())) == 2
     (library,) = (home / "chatsrv" / "kernels").iterdir()
     assert output == f"42 {library}\n"
+
+
+ENDLESS_COMPILER = """#!/bin/sh
+[ "$1" = --version ] && exit
+sleep 600 &
+echo $! > "$CHILD.new" && mv "$CHILD.new" "$CHILD"
+wait
+"""
+
+
+def test_a_compiler_that_nobody_waits_for_is_ended_with_what_it_has_started(
+    answer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, child = tmp_path / "compiler", tmp_path / "child"
+    compiler.write_text(ENDLESS_COMPILER)
+    compiler.chmod(0o700)
+    for name, path in {"CXX": compiler, "CHILD": child, "XDG_CACHE_HOME": tmp_path / "home"}.items():
+        monkeypatch.setenv(name, str(path))
+    with ThreadPoolExecutor(1) as thread:
+        building = thread.submit(load_library, INSTRUCTION_SETS[-1], 4)
+        while not child.exists():
+            time.sleep(0.01)
+        cpu_build.stop_compiling()
+        with pytest.raises(cpu_build.BuildStopped):
+            building.result(60)
+    assert list((tmp_path / "home" / "chatsrv" / "kernels").iterdir()) == []
+    while _is_running(int(child.read_text())):
+        time.sleep(0.01)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/cmdline").read_bytes() != b""  # of one that nobody has reaped it is empty
+    except OSError:
+        return False
 
 
 def _nothing_can_be_made(home: Path) -> None:
