@@ -117,10 +117,11 @@ export class App {
     this.chat = this.#chatOf(id);
     this.#writeHash(id);
     if (Object.keys(this.chat.tree.messages).length > 0) return;
+    const { chat } = this;
     try {
-      await this.chat.load(id);
+      await chat.load(id);
     } catch (error) {
-      this.openNew();
+      if (this.chat === chat) this.openNew();
       throw error;
     }
   }
@@ -133,9 +134,10 @@ export class App {
 
   async remove(id: string): Promise<void> {
     await this.conversations.remove(id);
-    this.#chats.get(id)?.leave();
+    const isOpen = this.chat.id === id;
+    (isOpen ? this.chat : this.#chats.get(id))?.leave();
+    if (isOpen) this.openNew();
     this.#chats.delete(id);
-    if (this.chat.id === id) this.openNew();
   }
 
   /** Makes a conversation of an exported file, and opens it. */

@@ -190,7 +190,7 @@ export class Chat {
           this.#answer(question, { parent_id: question.id });
         }
       },
-      onRefused: (error) => this.#refused(answer.key, error),
+      onRefused: (error) => void this.#refused(answer.key, error),
     });
     if (isRunning(answer)) this.#streams.set(answer.key, stream);
     this.#listener.onChanged(this);
@@ -204,7 +204,7 @@ export class Chat {
   #follow(answer: Message, responseId: string): void {
     const stream = this.#server.follow(responseId, {
       onEvent: (event) => this.#received(answer.key, event),
-      onRefused: (error) => void this.#lost(answer.key, responseId, error),
+      onRefused: (error) => void this.#refused(answer.key, error),
     });
     if (isRunning(answer)) this.#streams.set(answer.key, stream);
   }
@@ -219,18 +219,16 @@ export class Chat {
     this.#listener.onChanged(this);
   }
 
-  #refused(key: string, error: ErrorBody): void {
+  /** The request was refused, or the events of its response are gone; the answer itself may still be there. */
+  async #refused(key: string, error: ErrorBody): Promise<void> {
     this.#streams.delete(key);
-    applyRefusal(this.tree, key, error);
-  }
-
-  /** The events are gone; the answer itself may still be there. */
-  async #lost(key: string, responseId: string, error: ErrorBody): Promise<void> {
-    this.#streams.delete(key);
+    const responseId = this.tree.messages[key]?.responseId ?? null;
+    if (responseId === null) return applyRefusal(this.tree, key, error);
     forgetRunning(responseId);
     const response = await api.readResponse(responseId).catch(() => null);
     const answer = this.tree.messages[key];
-    if (!response || !answer) return applyRefusal(this.tree, key, error);
+    const isOver = response && response.status !== "queued" && response.status !== "in_progress";
+    if (!isOver || !answer) return applyRefusal(this.tree, key, error);
     answer.text = response.output?.map(textOf).join("") ?? answer.text;
     finish(answer, response);
   }

@@ -178,6 +178,14 @@ describe("while an answer streams", () => {
     expect(runningResponses().map(({ responseId }) => responseId)).toEqual(["resp_8"]);
   });
 
+  it("an answer whose events are gone when the page wakes up is read as a whole", async () => {
+    await chat.send("Hi");
+    begin("a0", "m2", "m1");
+    answers["GET /v1/responses/resp_m2"] = { id: "resp_m2", status: "completed", output: [item("m2", "m1")] };
+    FakeSocket.last.say({ type: "error", status: 400, stream_id: "a0", error: { code: "not_resumable", message: "Gone." } });
+    await vi.waitFor(() => expect(last()).toMatchObject({ status: "completed", text: "m2" }));
+  });
+
   it("an answer whose events are gone is read as a whole", async () => {
     await load(item("u1", null), item("a1", "u1", { status: "in_progress" }));
     const output = [item("a1", "u1", { content: [{ type: "output_text", text: "All of it." }] })];
