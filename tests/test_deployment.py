@@ -75,6 +75,7 @@ def test_every_server_asks_for_keys(services: dict[str, dict[str, Any]]) -> None
         assert file == "keys.toml"
         assert f"{ROOT}/keys:{folder}:ro" in services[name]["volumes"]
         assert "CHATSRV_LISTEN_WITHOUT_KEYS" not in services[name]["environment"]
+        assert services[name]["environment"]["FORWARDED_ALLOW_IPS"] == "*"  # for cookies that are Secure
 
 
 def test_a_server_has_the_time_to_drain(services: dict[str, dict[str, Any]]) -> None:

@@ -25,6 +25,10 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
+        assert "Secure" not in cookie
+        through_tls = {"X-Forwarded-Proto": "https"}
+        elsewhere = httpx.post(f"{guarded.url}/v1/login", json={"key": ADA}, headers=through_tls)
+        assert "Secure" in elsewhere.headers["set-cookie"]
         assert answer.json() == {"role": "user"}
         assert browser.get("/v1/models").status_code == 200
         name, value = next(iter(browser.cookies.items()))
