@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from chatsrv import live
@@ -18,7 +19,7 @@ from chatsrv.embedded import EmbeddedStore
 from chatsrv.endpoints import responses
 from chatsrv.errors import ApiError
 from chatsrv.guard import Guard
-from chatsrv.http import error_response
+from chatsrv.http import error_response, no_response
 from chatsrv.keyring import Keyring
 from chatsrv.metrics import metrics
 from chatsrv.operation import routes
@@ -38,7 +39,10 @@ ROUTES: list[BaseRoute] = [
     *routes(OPERATIONS),
 ]
 
-_HANDLERS = dict.fromkeys((ApiError, EngineError, HTTPException, Exception), error_response)
+_HANDLERS = {
+    **dict.fromkeys((ApiError, EngineError, HTTPException, Exception), error_response),
+    ClientDisconnect: no_response,
+}
 
 
 def create_app(settings: ServerSettings, make_engine: EngineFactory) -> Starlette:

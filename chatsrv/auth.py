@@ -7,6 +7,7 @@ the key for a cookie that scripts cannot read and that no other site's page can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
@@ -76,6 +77,8 @@ class _GuardedSocket:
 
     async def receive(self) -> Message:
         message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            return message
         return message if await self._is_allowed() else {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
 
     async def send(self, message: Message) -> None:
@@ -88,7 +91,8 @@ class _GuardedSocket:
             self._check()
         except ApiError:
             reason = "the API key is no longer valid"
-            await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+            with suppress(RuntimeError, OSError):  # it was closed already
+                await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
             return False
         return True
 

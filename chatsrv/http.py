@@ -18,6 +18,8 @@ from chatsrv.wire import strict
 
 T = TypeVar("T")
 
+CLIENT_CLOSED_REQUEST = 499
+
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), status, headers, "application/json")
@@ -26,6 +28,11 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 async def error_response(request: Request, error: Exception) -> Response:
     """Starlette's handler of all exceptions."""
     return refusal(error)
+
+
+async def no_response(request: Request, error: Exception) -> Response:
+    """To a client that has left. Nobody hears it; the log and the metrics have the status that nginx gives this."""
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def read_body(request: Request, kind: type[T], default: T | None = None) -> T:

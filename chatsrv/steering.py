@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from chatsrv.wire.create import MAX_INPUT_ITEMS, Input, ResponseCreate
+from chatsrv.wire.create import Input, ResponseCreate
 from chatsrv.wire.events import SteerError, SteerFailed, UncommittedSteer
 from chatsrv.wire.items import InputMessage
 
@@ -44,9 +44,7 @@ class Steering:
 def successor(request: ResponseCreate, response_id: str, steerings: list[Steering]) -> ResponseCreate:
     """The request that goes on after the steered response, with its settings and all that was submitted, in order."""
     messages = [message for steering in steerings for message in steering.messages]
-    return msgspec.structs.replace(
-        request, input=messages[:MAX_INPUT_ITEMS], previous_response_id=response_id, parent_id=None
-    )
+    return msgspec.structs.replace(request, input=messages, previous_response_id=response_id, parent_id=None)
 
 
 def problem(steering_input: Input) -> str | None:

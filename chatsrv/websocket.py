@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from chatsrv import steering
 from chatsrv.account import Account
 from chatsrv.drain import SERVICE_RESTART
-from chatsrv.errors import InvalidField, InvalidJson, NotFound, Restarting
+from chatsrv.errors import Busy, InvalidField, InvalidJson, NotFound, Restarting
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
 from chatsrv.ids import has_form
@@ -32,6 +32,7 @@ SEND_TIMEOUT_S = 30.0
 SLOW_S = 1.0  # a send that takes longer shows a reader who does not keep up,
 CATCH_UP_S = 5.0  # who for this long gets deltas merged
 MAX_RECENT = 64
+MAX_RESUMING = 64
 TRY_AGAIN_LATER = 1013
 
 _BREATH = 64  # frames sent before others get a turn
@@ -102,6 +103,7 @@ class Connection:
             case ResponseCancel():
                 self._cancel(event.response_id)
             case ResponseResume():
+                self._check_room()
                 self._spawn(self._resume(event), "resume")
             case ResponseSteer():
                 await self._steer(event)
@@ -113,7 +115,13 @@ class Connection:
         elif not has_form(response_id, "resp"):
             raise NotFound("no such response", param="response_id", code="response_not_found")
         elif response_id not in self._recent:
+            self._check_room()
             self._spawn(self._cancel_elsewhere(response_id), "cancel")
+
+    def _check_room(self) -> None:
+        """A client that does not read what it asks for must not pile it up here."""
+        if len(self._tasks) > MAX_RESUMING:
+            raise Busy(f"{MAX_RESUMING} resumed or cancelled responses are open on this socket, the most it takes")
 
     async def _cancel_elsewhere(self, response_id: str) -> None:
         try:
@@ -241,7 +249,7 @@ class Connection:
         await self._leave()
 
     async def _leave(self) -> None:
-        with suppress(RuntimeError):  # it was closed already
+        with suppress(RuntimeError, WebSocketDisconnect):  # it was closed already
             await self._socket.close(SERVICE_RESTART, "the server restarts; resume")
 
     async def _give_up(self) -> None:

@@ -160,7 +160,7 @@ def test_every_route_is_guarded_but_those_that_must_be_open(guarded: RunningServ
 
 
 def test_a_key_that_is_taken_away_ends_its_sockets_and_opens_nothing_more(
-    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch
+    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.0)
     with socket(guarded, ADA) as ada, socket(guarded, BOB) as bob:
@@ -176,6 +176,7 @@ def test_a_key_that_is_taken_away_ends_its_sockets_and_opens_nothing_more(
         assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1008, "the API key is no longer valid")
         assert _status(guarded, "GET", "/v1/models", ADA) == 401
         assert bob.ask("x")["status"] == "completed"
+    assert "Traceback" not in caplog.text
 
 
 def test_a_frame_under_a_key_that_was_taken_away_does_nothing(

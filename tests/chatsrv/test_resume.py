@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chatsrv.websocket import MAX_RESUMING
 from tests.chatsrv.conftest import RunningServer
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import ENDS, Served, Socket, output_text, text_of
@@ -120,3 +121,17 @@ def _take(socket: Socket, count: int) -> list[dict[str, Any]]:
     while len(events) < count and not (events and events[-1]["type"] in ENDS):
         events.append(socket.recv())
     return events
+
+
+def test_a_client_that_asks_for_more_than_it_reads_is_refused(server: RunningServer) -> None:
+    server.engine.paused = True
+    with Socket(server) as socket, Socket(server) as greedy:
+        socket.create("x")
+        response_id = socket.until("response.in_progress")[0]["response"]["id"]
+        for _ in range(MAX_RESUMING + 1):
+            greedy.send("response.resume", response_id=response_id)
+        refusal = greedy.until("error")[-1]
+        assert (refusal["status"], refusal["error"]["code"]) == (429, "queue_full")
+        server.engine.paused = False
+        ends = [greedy.answer()[-1]["type"] for _ in range(MAX_RESUMING)]
+        assert ends == ["response.completed"] * MAX_RESUMING

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseSteerAcceptedEvent, ResponseSteerFailedEvent
 
+from chatsrv.steering import Steering, successor
+from chatsrv.wire.create import MAX_INPUT_ITEMS, ResponseCreate
+from chatsrv.wire.items import InputMessage
 from tests.chatsrv.conftest import RunningServer
 from tests.chatsrv.sockets import Socket, output_text, text_of
 
@@ -100,6 +103,13 @@ def test_a_successor_that_cannot_be_made_gives_the_input_back(server: RunningSer
     assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", "successor_creation_failed")
     assert failed["steer"]["id"] == accepted["steer"]["id"]
     assert failed["steer"]["input"] == "y" * 5000
+
+
+def test_a_successor_has_all_that_was_taken() -> None:
+    messages = [InputMessage(role="user", content=str(number)) for number in range(MAX_INPUT_ITEMS)]
+    steerings = [Steering("resp_1", messages), Steering("resp_1", "and more")]
+    request = successor(ResponseCreate(input="x"), "resp_1", steerings)
+    assert [message.text for message in request.messages] == [*map(str, range(MAX_INPUT_ITEMS)), "and more"]
 
 
 def test_several_submissions_go_on_together(server: RunningServer) -> None:
