@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
-from chatsrv.errors import InvalidField, NotFound
+from chatsrv.errors import NotFound
 from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.item_tree import ItemTree, page
 from chatsrv.keyring import Caller
 from chatsrv.records import Clock, ItemRecord, Session, chain
-from chatsrv.responses import Responses
+from chatsrv.responses import Responses, check_none_grows
 from chatsrv.store import Store
 from chatsrv.wire.conversations import Conversation, ConversationList
 from chatsrv.wire.items import InputMessage, ItemList
@@ -53,8 +54,9 @@ class Conversations:
     async def delete(self, caller: Caller, conversation_id: str) -> None:
         session = await self._store.conversation(caller.owner, conversation_id)
         tag = tag_of(conversation_id)
-        await self._responses.end_session(tag)
-        await self._store.delete_session(tag, session)
+        async with self._responses.planning(tag):
+            await self._responses.end_session(tag)
+            await self._store.delete_session(tag, session)
 
     async def list(self, caller: Caller, search: ConversationSearch) -> ConversationList:
         found = await self._store.conversations(
@@ -96,18 +98,20 @@ class Conversations:
         return tree[item_id]
 
     async def delete_item(self, caller: Caller, conversation_id: str, item_id: str) -> Conversation:
-        """Take an item out of the tree; its children follow its parent."""
-        session = await self._store.conversation(caller.owner, conversation_id)
-        tag = tag_of(conversation_id)
-        tree = await self._store.tree(tag)
-        if item_id not in tree:
-            raise NotFound("no such item in this conversation", code="item_not_found")
-        item = tree[item_id]
+        """Take an item out of the tree; its children follow its parent. An answer that runs is cancelled first."""
+        item = await self.item(caller, conversation_id, item_id)
         if item.status == "in_progress" and item.response_id is not None:
-            raise InvalidField("item_id", "item_id: this answer is being generated; cancel its response first")
-        await self._store.put_items(tag, tree.remove(item_id), deleted=[item_id])
-        if session.head_id == item_id:
-            await self._store.put_head(tag, item.parent_id or "")
+            with suppress(NotFound):
+                await self._responses.cancel(caller, item.response_id)
+        tag = tag_of(conversation_id)
+        async with self._responses.planning(tag):
+            session = await self._store.conversation(caller.owner, conversation_id)
+            tree = await self._store.tree(tag)
+            moved = tree.remove(item_id) if item_id in tree else []
+            check_none_grows(moved, "item_id")
+            await self._store.put_items(tag, moved, deleted=[item_id])
+            if session.head_id == item_id:
+                await self._store.put_head(tag, item.parent_id or "")
         return on_wire(session)
 
     async def _parent(self, session: Session, parent_id: str | None) -> str | None:

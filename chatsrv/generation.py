@@ -38,6 +38,9 @@ class Generation:
 
     Args:
         told: what another server has told of this response, if it began there.
+
+    Attributes:
+        left_at: when the last of its followers left.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Generation:
         self.turn = turn
         self.log = EventLog(told.entries if told else ())
         self.num_followers = 0
+        self.left_at = 0.0
         self._is_continued = told is not None
         self._stream = stream
         self._engine = engine
@@ -260,7 +264,8 @@ class Generation:
             self._timing.tell(self._extras(), len(self._token_ids))
         last = self.log.prepare(events.terminal(response))
         if self._store is not None:
-            self._store.finish_turn(self.turn.tag, self.turn.items, self.turn.record, last)
+            answer = [] if self.turn.answer is None else [self.turn.answer]
+            self._store.finish_turn(self.turn.tag, answer, self.turn.record, last)
             if not await self._store.journal.flushed(self.turn.tag, SAVE_TIMEOUT_S):
                 self._extras().saved = False
                 last = self.log.prepare(events.terminal(response))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from chatsrv.account import Accounts
 from chatsrv.drain import Drain
-from chatsrv.errors import NotFound, NotResumable, Unavailable
+from chatsrv.errors import InvalidField, NotFound, NotResumable, Unavailable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
 from chatsrv.keyring import Caller
 from chatsrv.placement import Placement
-from chatsrv.records import ResponseRecord
+from chatsrv.records import ItemRecord, ResponseRecord
 from chatsrv.recovery import Recovery
 from chatsrv.seam import EngineSeam
 from chatsrv.store import Store
@@ -160,13 +160,15 @@ class Responses:
         if not generation.is_stored:
             generation.stop()
             return
+        generation.left_at = time.monotonic()
         self._spawn(self._give_grace(generation), f"grace {generation.id}")
 
     async def _give_grace(self, generation: Generation) -> None:
-        """Nor may anybody follow its log through another server."""
+        """From when its last follower has left. Nor may anybody follow its log through another server."""
+        left_at = generation.left_at
         while True:
             await asyncio.sleep(self._disconnect_grace_s)
-            if generation.num_followers or generation.log.is_closed:
+            if generation.num_followers or generation.left_at != left_at or generation.log.is_closed:
                 return
             with suppress(Unavailable):
                 if not await self._store.is_followed(generation.id):
@@ -222,17 +224,21 @@ class Responses:
 
     async def delete(self, caller: Caller, response_id: str) -> None:
         """Delete a response with its items; what followed them follows what they followed."""
-        if generation := self.running(caller, response_id):
-            generation.stop()
-            await generation.ended()
+        await self.cancel(caller, response_id)
         record = await self._store.response(caller.owner, response_id)
-        tree = await self._store.tree(tag_of(response_id))
-        item_ids = [*record.input_item_ids, *filter(None, [record.output_item_id])]
-        gone = [item_id for item_id in item_ids if item_id in tree]
-        moved = [item for item_id in gone for item in tree.remove(item_id)]
-        kept = [item for item in moved if item.id in tree]
-        await self._store.put_items(tag_of(response_id), kept, deleted=gone)
-        await self._store.delete_response(tag_of(response_id), response_id)
+        async with self.planning(tag_of(response_id)):
+            tree = await self._store.tree(tag_of(response_id))
+            item_ids = [*record.input_item_ids, *filter(None, [record.output_item_id])]
+            gone = [item_id for item_id in item_ids if item_id in tree]
+            moved = [item for item_id in gone for item in tree.remove(item_id)]
+            kept = [item for item in moved if item.id in tree]
+            check_none_grows(kept, "response_id")
+            await self._store.put_items(tag_of(response_id), kept, deleted=gone)
+            await self._store.delete_response(tag_of(response_id), response_id)
+
+    def planning(self, tag: str) -> asyncio.Lock:
+        """Held by whoever changes a session's tree, so that no turn is planned on what is about to change."""
+        return self._planner.lock(tag)
 
     async def end_session(self, tag: str) -> None:
         """End all responses of a session that is being deleted, without a trace."""
@@ -285,6 +291,16 @@ class Responses:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def check_none_grows(moved: Sequence[ItemRecord], param: str) -> None:
+    """Refuse to move answers that are being written: their last write would move them back.
+
+    Raises:
+        InvalidField: naming ``param``.
+    """
+    if any(item.status == "in_progress" for item in moved):
+        raise InvalidField(param, f"{param}: what follows is being generated; cancel its response first")
 
 
 def snapshot(turn: Turn) -> Response:

@@ -78,7 +78,7 @@ class TurnPlanner:
             request = msgspec.structs.replace(request, seed=secrets.randbits(63))
         params = response_params(request, self._engine.model)
         tag = self._tag(request)
-        lock = self._locks.setdefault(tag, asyncio.Lock())
+        lock = self.lock(tag)
         awaited: str | None = None
         while True:
             async with lock:
@@ -88,6 +88,10 @@ class TurnPlanner:
                     return await self._begin(caller, request, params, base)
             awaited = unfinished
             await self._end_of(caller, awaited)
+
+    def lock(self, tag: str) -> asyncio.Lock:
+        """Held while a turn of the session is planned."""
+        return self._locks.setdefault(tag, asyncio.Lock())
 
     # -- the place ----------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.chatsrv.conftest import RunningServer
+from engine import ChatMessage
+from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.sockets import Socket, output_text
+from tests.fakes import FakeEngine
 
 
 def get(server: RunningServer, path: str) -> Any:
@@ -186,6 +192,54 @@ def test_deleting_an_item_closes_the_gap(server: RunningServer) -> None:
     client.responses.create(input="three", conversation=conversation)
     expected = "user\noneuser\ntwoassistant\nYou said: twouser\nthreeassistant\n"
     assert server.engine.submissions[-1].text == expected
+
+
+def test_deleting_an_answer_that_is_written_ends_it_first(server: RunningServer) -> None:
+    server.engine.paused = True
+    client = server.client()
+    conversation = client.conversations.create().id
+    with Socket(server) as socket:
+        socket.create("one", conversation=conversation)
+        socket.until("response.in_progress")
+        question, answer = client.conversations.items.list(conversation, order="asc")
+        with pytest.raises(openai.BadRequestError, match="item_id: what follows is being generated"):
+            client.conversations.items.delete(str(question.id), conversation_id=conversation)
+        client.conversations.items.delete(str(answer.id), conversation_id=conversation)
+        assert socket.answer()[-1]["type"] == "response.cancelled"
+        assert [item.id for item in client.conversations.items.list(conversation)] == [question.id]
+        server.engine.paused = False
+        socket.ask("two", conversation=conversation)
+    assert server.engine.submissions[-1].text == "user\noneuser\ntwoassistant\n"
+
+
+@dataclass
+class SlowTemplate(FakeEngine):
+    """Renders prompts only once it may."""
+
+    may_render: bool = False
+    is_rendering: bool = False
+
+    async def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        self.is_rendering = True
+        while not self.may_render:  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.002)
+        return await super().encode_chat(messages)
+
+
+def test_a_turn_that_is_being_planned_brings_no_deleted_conversation_back(serve: Callable[..., ServerThread]) -> None:
+    engine = SlowTemplate()
+    with serve(engine) as server, Socket(server) as socket, ThreadPoolExecutor(1) as thread:
+        conversation = server.client().conversations.create().id
+        socket.create("hi", conversation=conversation)
+        wait_until(lambda: engine.is_rendering)
+        deleting = thread.submit(server.client().conversations.delete, conversation)
+        wait([deleting], timeout=0.3)
+        engine.may_render = True
+        assert deleting.result().deleted
+        socket.answer()
+        with pytest.raises(openai.NotFoundError):
+            server.client().conversations.retrieve(conversation)
+        assert get(server, "/v1/conversations")["data"] == []
 
 
 def test_a_new_title_is_not_undone_by_a_turn(server: RunningServer) -> None:

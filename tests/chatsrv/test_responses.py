@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -273,9 +274,56 @@ def test_expired_events_are_not_resumable_but_the_answer_is_there(serve: Callabl
         assert server.client().responses.retrieve(response["id"]).output_text == "You said: x"
 
 
-def test_leaving_an_unstored_request_stops_it(server: RunningServer) -> None:
+def test_leaving_an_unstored_request_stops_it(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     server.engine.paused = True
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{server.url}/v1/responses", json={"input": "x", "store": False}, timeout=0.3)
     wait_until(lambda: server.engine.running == 0)
     assert server.engine.submissions[0].aborted
+    assert "Traceback" not in caplog.text
+
+
+def test_the_grace_begins_when_the_last_follower_leaves(serve: Callable[..., ServerThread]) -> None:
+    engine = FakeEngine(paused=True)
+    with serve(engine, disconnect_grace_s=1.0) as server:
+        with Socket(server) as socket:
+            socket.create("x")
+            response_id = socket.until("response.in_progress")[0]["response"]["id"]
+        time.sleep(0.6)
+        with Socket(server) as socket:
+            socket.send("response.resume", response_id=response_id)
+            socket.recv()
+            began = time.monotonic()
+        wait_until(lambda: engine.running == 0)
+        assert time.monotonic() - began >= 1.0
+
+
+def test_what_another_server_runs_is_cancelled_when_it_is_deleted(
+    serve: Callable[..., ServerThread], redis_server: str
+) -> None:
+    engine = FakeEngine(paused=True)
+    with serve(engine, redis_url=redis_server) as far, serve(redis_url=redis_server) as near, Socket(far) as socket:
+        socket.create("x")
+        response_id = socket.until("response.in_progress")[0]["response"]["id"]
+        near.client().responses.delete(response_id)
+        assert socket.answer()[-1]["type"] == "response.cancelled"
+        for server in (far, near):
+            with pytest.raises(openai.NotFoundError):
+                server.client().responses.retrieve(response_id)
+        assert engine.running == 0
+
+
+def test_a_turn_that_runs_keeps_its_place_when_the_one_before_is_deleted(server: RunningServer) -> None:
+    client = server.client()
+    conversation = client.conversations.create().id
+    first = client.responses.create(input="one", conversation=conversation)
+    server.engine.paused = True
+    with Socket(server) as socket:
+        socket.create("two", conversation=conversation)
+        socket.until("response.in_progress")
+        client.responses.delete(first.id)
+        server.engine.paused = False
+        socket.answer()
+        socket.ask("three", conversation=conversation)
+    expected = "user\ntwoassistant\nYou said: twouser\nthreeassistant\n"
+    assert server.engine.submissions[-1].text == expected
