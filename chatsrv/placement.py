@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,8 @@ MIN_GAIN_TOKENS = 256
 """A hop is worth it from so many tokens on that need not be computed here."""
 
 SENDER_LOOK_S = 5.0
+LOST_AFTER_S = 6.0
+"""Work that its host has neither sent results of nor named in a heartbeat for so long is not being done."""
 
 
 class Work(Struct, kw_only=True, tag=True):
@@ -94,6 +96,7 @@ class Placement:
         Args:
             prefix_key: of the turn that this one follows.
         """
+        self.engine.check(prompt_token_ids, params)
         work = Work(
             id=secrets.token_urlsafe(12),
             sender=self.store.leases.process_id,
@@ -103,7 +106,7 @@ class Placement:
             salt=salt,
             told_token_ids=list(told_token_ids),
         )
-        with suppress(Unavailable):
+        with suppress(Unavailable, msgspec.DecodeError):
             if prefix_key is not None and (host := await self._host(work, prefix_key)) is not None:
                 await self.store.inboxes.send(host, _encode(work))
                 return PlacedStream(self, work, host)
@@ -128,6 +131,7 @@ class Placement:
         occupancy = self.engine.stats().occupancy
         return Heartbeat(
             fingerprint=self.engine.model.fingerprint,
+            hosted=list(self._hosted),
             num_running=sum(occupancy.num_running.values()),
             num_waiting=sum(occupancy.num_waiting.values()),
             num_free_blocks=occupancy.blocks.free + occupancy.blocks.cached,
@@ -135,9 +139,6 @@ class Placement:
 
     async def _host(self, work: Work, prefix_key: str) -> str | None:
         """The other server that spares the most of those that are not overloaded; None: this one."""
-        num_tokens = len(work.prompt_token_ids) + (work.params.max_tokens or 1)
-        if num_tokens > self.engine.model.max_model_len:
-            return None  # it will be refused, and that is told before anything is queued
         here = self.engine.locate_prefix(work.prompt_token_ids, work.salt)
         needed = here.num_device_tokens + here.num_cpu_tokens + MIN_GAIN_TOKENS
         places = await self.store.prefix_places(prefix_key)
@@ -162,7 +163,7 @@ class Placement:
         while True:
             try:
                 for message in await self.store.inboxes.receive():
-                    self._handle(_decode_message(message))
+                    self._handle(message)
             except Unavailable:
                 await asyncio.sleep(1.0)
 
@@ -174,7 +175,12 @@ class Placement:
             task.cancel()
         await asyncio.gather(*hosted, return_exceptions=True)
 
-    def _handle(self, message: Work | Stop) -> None:
+    def _handle(self, data: bytes) -> None:
+        try:
+            message = _decode_message(data)
+        except msgspec.DecodeError as error:
+            log.warning("a message of another server is passed over: %s", error)
+            return
         if isinstance(message, Work):
             task = asyncio.create_task(self._compute(message), name=f"work {message.id}")
             self._hosted[message.id] = task
@@ -187,9 +193,10 @@ class Placement:
         try:
             if self._is_closed:
                 raise EngineStopped("this server goes")
-            async for result in self._results(work):
-                number += 1
-                await self.store.inboxes.put_result(work.id, number, _encode(result))
+            async with aclosing(self._results(work)) as results:
+                async for result in results:
+                    number += 1
+                    await self.store.inboxes.put_result(work.id, number, _encode(result))
         except Unavailable:
             log.info("work for another server is given up: the store takes no results")
         except (EngineError, asyncio.CancelledError):
@@ -235,6 +242,7 @@ class PlacedStream:
         self._arrived: deque[Output] = deque()
         self._end: End | None = None
         self._was_refused = False
+        self._heard_at = time.monotonic()
 
     def __aiter__(self) -> PlacedStream:
         return self
@@ -247,9 +255,8 @@ class PlacedStream:
     async def aclose(self) -> None:
         if self._here is not None:
             await self._here.aclose()
-        elif self._host is not None and self._end is None:
-            with suppress(Unavailable):  # it looks by itself whether we live
-                await self._placement.store.inboxes.send(self._host, _encode(Stop(self._work.id)))
+        elif self._end is None:
+            await self._stop_host()
 
     def prefix(self) -> PrefixPlace | None:
         """Where prompt and answer are cached now."""
@@ -277,6 +284,7 @@ class PlacedStream:
                 raise StopAsyncIteration
             if not await self._fetch():
                 log.info("going on here with work that another server does not finish")
+                await self._stop_host()
                 await self.go_on_here()
         return await anext(self._iterator)
 
@@ -287,13 +295,16 @@ class PlacedStream:
         if self._was_refused:
             return False
         try:
-            results = await store.inboxes.results(self._work.id, self._num_results)
-            if not results and await store.leases.heartbeat(self._host) is None:
-                return False
-        except Unavailable:
+            results = list(map(_decode_result, await store.inboxes.results(self._work.id, self._num_results)))
+            beat = None if results else await store.leases.heartbeat(self._host)
+        except (Unavailable, msgspec.DecodeError):
+            return False
+        if results or (beat is not None and self._work.id in beat.hosted):
+            self._heard_at = time.monotonic()
+        elif beat is None or time.monotonic() - self._heard_at > LOST_AFTER_S:
             return False
         self._num_results += len(results)
-        for result in map(_decode_result, results):
+        for result in results:
             match result:
                 case News(output):
                     self._arrived.append(output)
@@ -302,3 +313,8 @@ class PlacedStream:
                 case Refused():
                     self._was_refused = True
         return True
+
+    async def _stop_host(self) -> None:
+        if self._host is not None:
+            with suppress(Unavailable):  # it looks by itself whether we live
+                await self._placement.store.inboxes.send(self._host, _encode(Stop(self._work.id)))

@@ -106,9 +106,10 @@ class PrefixPlace(Struct, kw_only=True):
 
 
 class Heartbeat(Struct, kw_only=True):
-    """What a living server tells the others of its engine, in requests and blocks."""
+    """What a living server tells the others of its engine, in requests and blocks, and which of their work it does."""
 
     fingerprint: str = ""
+    hosted: list[str] = field(default_factory=list)
     num_running: int = 0
     num_waiting: int = 0
     num_free_blocks: int = 0

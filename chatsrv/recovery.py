@@ -23,12 +23,16 @@ from chatsrv.turn import Turn
 from chatsrv.wire import events
 from chatsrv.wire.events import Told
 from chatsrv.wire.response import TERMINAL, ResponseError
-from engine import QueueFull
+from engine import EngineStopped, QueueFull
 
 log = logging.getLogger("chatsrv")
 
 MAX_TAKEOVERS = 3
 """After so many deaths of the server that ran it, an answer is suspected to be their cause."""
+
+
+_PASSING = (QueueFull, EngineStopped, Unavailable)
+"""What says nothing of the answer, but of this server at this moment."""
 
 
 class CannotContinue(ApiError):
@@ -51,11 +55,13 @@ class Recovery:
 
     async def look(self) -> None:
         """Take over what nobody runs; what is too much for now is left to others, or to the next look."""
+        if not self._engine.health().alive:
+            return
         try:
             for orphan in await self._store.leases.orphans():
                 if await self._store.leases.claim(orphan):
                     await self._take_over(orphan)
-        except QueueFull:
+        except (QueueFull, EngineStopped):
             log.info("answers of servers that are gone wait for a place in the queue")
         except Unavailable:
             log.debug("the store cannot be reached to look for answers of servers that are gone")
@@ -67,31 +73,40 @@ class Recovery:
         return record
 
     async def _take_over(self, orphan: Orphan) -> None:
+        """Go on with a claimed response, or end it. What hinders that only now is left to whoever comes next."""
         response_id = orphan.response_id
-        found = await self._store.orphaned(response_id)
-        if found is None or found[1].response.status in TERMINAL:
+        try:
+            found = await self._store.orphaned(response_id)
+            if found is None or found[1].response.status in TERMINAL:
+                self._store.drop_turn(response_id)
+                return
+            session, record = found
+            record.num_takeovers += orphan.process_id not in ("", self._store.leases.process_id)
+            await self._go_on(session, record, await self._store.told(response_id))
+        except _PASSING:
+            self._store.hand_over(response_id)
+            raise
+        except Exception:
+            log.exception("what is stored of %s makes no sense, nobody can go on with it", response_id)
             self._store.drop_turn(response_id)
-            return
-        session, record = found
-        record.num_takeovers += bool(orphan.process_id)
-        told = await self._store.told(response_id)
+
+    async def _go_on(self, session: Session, record: ResponseRecord, told: Told) -> None:
         try:
             generation = await self._continue(session, record, told)
-        except QueueFull:
-            self._store.hand_over(response_id)
+        except _PASSING:
             raise
         except Exception as error:
             await self._fail(record, told, answer_to(error).message)
             return
-        log.info("going on with %s after %d events", response_id, len(told.entries))
-        self._store.continue_turn(tag_of(response_id), record)
+        log.info("going on with %s after %d events", record.response.id, len(told.entries))
+        self._store.continue_turn(tag_of(record.response.id), record)
         self._start(generation)
 
     async def _continue(self, session: Session, record: ResponseRecord, told: Told) -> Generation:
         """
         Raises:
             CannotContinue, engine.InvalidRequest: it must end.
-            QueueFull: another time.
+            QueueFull, EngineStopped, Unavailable: another time.
         """
         if record.num_takeovers > MAX_TAKEOVERS:
             raise CannotContinue(f"the server died {record.num_takeovers} times while it answered this")

@@ -52,21 +52,23 @@ class Responses:
         self._disconnect_grace_s = disconnect_grace_s
         self._running: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tending: asyncio.Task[None] | None = None
+        self._essential: list[asyncio.Task[None]] = []
         self._placement = Placement(engine, store)
         self._recovery = Recovery(self._placement, accounts, self._continue)
         self._planner = TurnPlanner(self._placement, accounts, self._end_of)
         store.on_cancels = self._cancel_asked
-        store.leases.on_lost = self._lost
+        store.on_lost = self._lost
 
     def start(self) -> None:
-        self._tending = self._spawn(self._tend(), "tend responses")
-        self._spawn(self._placement.host(), "compute for other servers")
+        self._essential = [
+            self._spawn(self._tend(), "tend responses"),
+            self._spawn(self._placement.host(), "compute for other servers"),
+        ]
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody tends the responses; the task ends only with this, or by a fault of ours."""
-        return self._tending is not None and not self._tending.done()
+        """Whether somebody tends the responses, and other servers' work; that ends with this, or by a fault of ours."""
+        return bool(self._essential) and not any(task.done() for task in self._essential)
 
     @property
     def num_running(self) -> int:

@@ -54,6 +54,8 @@ class EngineSeam(Protocol):
 
     async def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]: ...
 
+    def check(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> int: ...
+
     async def submit(
         self,
         prompt: str | Sequence[int],

@@ -142,6 +142,19 @@ class Engine:
 
     # --- requests ---
 
+    def check(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> int:
+        """Refuse what could never run, as ``submit`` does.
+
+        Returns:
+            How many tokens the answer may have.
+
+        Raises:
+            InvalidRequest: it could not.
+        """
+        self._check_token_ids("prompt", prompt_token_ids)
+        params.check_token_ids(self.model.vocab_size)
+        return self._limits.max_tokens(len(prompt_token_ids), params)
+
     async def submit(
         self,
         prompt: str | Sequence[int],
@@ -168,12 +181,10 @@ class Engine:
             if isinstance(prompt, str)
             else list(prompt)
         )
-        self._check_token_ids("prompt", token_ids)
+        max_tokens = self.check(token_ids, params)
         self._check_token_ids("told_token_ids", told_token_ids)
         if told_token_ids and (params.num_sequences > 1 or params.use_beam_search):
             raise InvalidRequest("told_token_ids", "told_token_ids begin one answer, not several sequences or beams")
-        params.check_token_ids(self.model.vocab_size)
-        max_tokens = self._limits.max_tokens(len(token_ids), params)
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
         root = root_key(self.model.fingerprint, salt)

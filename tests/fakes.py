@@ -125,6 +125,13 @@ class FakeEngine:
             tokens += [BEGIN, *f"{message.role}\n".encode(), *content, END]
         return [*tokens, BEGIN, *b"assistant\n"]
 
+    def check(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> int:
+        room = self.max_model_len - len(prompt_token_ids)
+        if room < (params.max_tokens or 1):
+            message = f"prompt and answer must be below {self.max_model_len} tokens"
+            raise InvalidRequest("prompt", message, "context_length_exceeded")
+        return params.max_tokens or room
+
     async def submit(
         self,
         prompt: str | Sequence[int],
@@ -139,10 +146,7 @@ class FakeEngine:
         if self.running >= self.max_num_waiting:
             raise QueueFull(f"{self.max_num_waiting} requests are waiting", retry_after_s=1.5)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else list(prompt)
-        if len(tokens) >= self.max_model_len:
-            raise InvalidRequest(
-                "prompt", f"prompt must be below {self.max_model_len} tokens", "context_length_exceeded"
-            )
+        self.check(tokens, params)
         submission = Submission(tokens, params, priority, salt, list(told_token_ids))
         self.submissions.append(submission)
         answers = [self._next_answer(submission) for _ in range(params.n)]

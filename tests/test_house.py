@@ -154,7 +154,6 @@ TESTED_ELSEWHERE = {
     "chatsrv/services.py": None,  # declares what the application holds
     "chatsrv/store/journal.py": "tests/chatsrv/test_store_outage.py",
     "chatsrv/store/inboxes.py": "tests/chatsrv/test_placement.py",
-    "chatsrv/store/leases.py": "tests/chatsrv/test_recovery.py",
     "chatsrv/store/reachable.py": "tests/chatsrv/test_store_outage.py",
     "chatsrv/store/store.py": "tests/chatsrv/test_conversations.py",
     "chatsrv/turn.py": "tests/chatsrv/test_responses.py",

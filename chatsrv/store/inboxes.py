@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatsrv.store import keys
-from chatsrv.store.reachable import Reachable
+from chatsrv.store.reachable import Reachable, unreachable
 
 BLOCK_MS = 1000
 MAX_INBOX = 10_000
@@ -40,7 +40,7 @@ class Inboxes:
         entries = streams[0][1] if streams else []
         if entries:
             self._read_up_to = entries[-1][0]
-        return [fields[b"message"] for _, fields in entries]
+        return [fields.get(b"message", b"") for _, fields in entries]
 
     async def put_result(self, work_id: str, number: int, result: bytes) -> None:
         """Append the ``number``-th result, from 1 on, of a piece of work."""
@@ -52,7 +52,15 @@ class Inboxes:
             await pipe.execute()
 
     async def results(self, work_id: str, num_read: int) -> list[bytes]:
-        """Results after the first ``num_read``; waits a second for some to come."""
+        """Results after the first ``num_read``; waits a second for some to come.
+
+        Raises:
+            Unavailable: the store cannot be reached, or has lost some.
+        """
         with self._reachable():
             streams = await self._client.xread({keys.results(work_id): f"{num_read}-0"}, block=BLOCK_MS)
-        return [fields[b"result"] for _, fields in streams[0][1]] if streams else []
+        entries = streams[0][1] if streams else []
+        numbers = [int(entry_id.partition(b"-")[0]) for entry_id, _ in entries]
+        if numbers != list(range(num_read + 1, num_read + 1 + len(entries))):
+            raise unreachable()
+        return [fields[b"result"] for _, fields in entries]

@@ -41,6 +41,7 @@ class _Group:
     events: dict[str, list[Entry]] = field(default_factory=dict)
     num_bytes: int = 0
     is_urgent: bool = False
+    actions: list[Callable[[], None]] = field(default_factory=list)
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -88,10 +89,14 @@ class Journal:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    def write(self, slot: str, commands: Iterable[Command], is_urgent: bool = True) -> None:
-        """Queue commands on keys of one hash slot."""
+    def write(
+        self, slot: str, commands: Iterable[Command], is_urgent: bool = True, then: Callable[[], None] | None = None
+    ) -> None:
+        """Queue commands on keys of one hash slot; ``then`` is called when the store has them."""
         group = self._group(slot)
         group.commands.extend(commands)
+        if then is not None:
+            group.actions.append(then)
         if is_urgent:
             self._hurry(group)
 
@@ -111,6 +116,12 @@ class Journal:
         if group := self._waiting.pop(slot, None):
             self._num_buffered_bytes -= group.num_bytes
             group.written.set()
+
+    def lose(self, response_ids: Iterable[str]) -> None:
+        """Write nothing more of these, nor of their sessions: another process does."""
+        for slot in map(tag_of, response_ids):
+            self._in_flight.pop(slot, None)
+            self.forget(slot)
 
     async def flushed(self, slot: str, timeout_s: float) -> bool:
         """Wait until everything queued so far for a hash slot is written; False if it is not within the time."""
@@ -156,13 +167,13 @@ class Journal:
             await asyncio.sleep(RETRY_INTERVAL_S)
         self._in_flight = {}
         for group in groups:
+            for action in group.actions:
+                action()
             group.written.set()
 
     async def _send(self, batch: _Batch) -> bool:
         try:
-            for response_id in await self._leases.check():
-                batch.pop(tag_of(response_id), None)
-                self.forget(tag_of(response_id))
+            await self._leases.check()
             for slots in self._transactions(batch):
                 await self._transact(batch, slots)
         except (RedisError, OSError) as error:
@@ -182,7 +193,7 @@ class Journal:
 
     async def _transact(self, batch: _Batch, slots: list[str]) -> None:
         pipe = self._client.pipeline(transaction=True)
-        commands = [command for slot in slots for command in self._commands(batch[slot])]
+        commands = [command for slot in slots if slot in batch for command in self._commands(batch[slot])]
         for command in commands:
             pipe.execute_command(*command)
         results = await pipe.execute(raise_on_error=False)

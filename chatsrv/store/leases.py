@@ -24,12 +24,23 @@ from chatsrv.store.reachable import Reachable
 log = logging.getLogger("chatsrv.store")
 
 BEAT_INTERVAL_S = 2.0
+SURE_S = keys.PROCESS_TTL_S - BEAT_INTERVAL_S
+"""So long after a renewal the lease is sure to hold, also while what is about to be sent is on its way."""
 
 # KEYS[1] is the running hash, ARGV a response, who ran it, and who claims it: 1 for the first who does.
 _CLAIM = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
+"""
+
+
+# KEYS[1] is the running hash, ARGV a response, who ran it, and who runs it now: "" anybody may, "-" it has ended.
+# What others have claimed meanwhile stays theirs.
+_LEAVE = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+if ARGV[3] == '-' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
+return redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 """
 
 
@@ -45,7 +56,7 @@ class Leases:
 
     Attributes:
         process_id: of this server process, alive for others while its lease is.
-        on_lost: called with the ids of responses that were claimed by others.
+        on_lost: called with the ids of responses that were claimed by others, before anything more is written.
         describe: what each heartbeat tells of the engine.
     """
 
@@ -54,6 +65,7 @@ class Leases:
         self._reachable = reachable
         self._renewed_at = 0.0
         self._own: set[str] = set()
+        self._checking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.process_id = secrets.token_urlsafe(9)
         self.on_lost: Callable[[Iterable[str]], None] = lambda response_ids: None
@@ -84,33 +96,41 @@ class Leases:
         return ("HSET", keys.RUNNING, response_id, self.process_id)
 
     def end(self, response_id: str) -> tuple[Any, ...]:
-        self._own.discard(response_id)
-        return ("HDEL", keys.RUNNING, response_id)
+        """The command after which nobody needs to run the response; ``left`` tells that it was written."""
+        return ("EVAL", _LEAVE, 1, keys.RUNNING, response_id, self.process_id, "-")
 
     def hand_over(self, response_id: str) -> tuple[Any, ...]:
-        """The command after which anybody may claim the response."""
-        self._own.discard(response_id)
-        return ("HSET", keys.RUNNING, response_id, "")
+        """The command after which anybody may claim the response; ``left`` tells that it was written."""
+        return ("EVAL", _LEAVE, 1, keys.RUNNING, response_id, self.process_id, "")
 
-    async def check(self) -> list[str]:
-        """Before writing: renew a lease that has run out. Returns the responses that were claimed meanwhile."""
-        if time.monotonic() - self._renewed_at < keys.PROCESS_TTL_S:
-            return []
-        await self._renew()
-        own = list(self._own)
-        owners = await self._client.hmget(keys.RUNNING, own) if own else []
-        lost = [one for one, owner in zip(own, owners, strict=True) if owner not in (None, self.process_id.encode())]
-        if lost:
-            log.warning("%d responses were taken over while this server could not reach the store", len(lost))
-            self._own.difference_update(lost)
-            self.on_lost(lost)
-        return lost
+    def left(self, response_id: str) -> None:
+        self._own.discard(response_id)
+
+    async def check(self) -> None:
+        """Before writing: renew a lease that may have run out, and lose what others have claimed meanwhile."""
+        async with self._checking:
+            if time.monotonic() - self._renewed_at < SURE_S:
+                return
+            renewed_at = await self._renewal()
+            own = list(self._own)
+            owners = await self._client.hmget(keys.RUNNING, own) if own else []
+            ours = (None, self.process_id.encode())
+            lost = [one for one, owner in zip(own, owners, strict=True) if owner not in ours]
+            if lost:
+                log.warning("%d responses were taken over while this server could not reach the store", len(lost))
+                self._own.difference_update(lost)
+                self.on_lost(lost)
+            self._renewed_at = renewed_at
 
     async def _renew(self) -> None:
+        self._renewed_at = await self._renewal()
+
+    async def _renewal(self) -> float:
+        """Renew the lease; from when it holds."""
         now = time.monotonic()
         beat = msgspec.json.encode(self.describe())
         await self._client.set(keys.process(self.process_id), beat, ex=keys.PROCESS_TTL_S)
-        self._renewed_at = now
+        return now
 
     async def _beat(self) -> None:
         while True:
@@ -129,20 +149,25 @@ class Leases:
     # -- those of others ----------------------------------------------------------------------------------------------
 
     async def heartbeat(self, process_id: str) -> Heartbeat | None:
-        """The last one; None: the process is dead."""
+        """The last one; None: the process is dead. Of one that cannot be read only that the process lives."""
         with self._reachable():
             beat = await self._client.get(keys.process(process_id))
-        return None if beat is None else msgspec.json.decode(beat, type=Heartbeat)
+        try:
+            return None if beat is None else msgspec.json.decode(beat, type=Heartbeat)
+        except msgspec.DecodeError:
+            return Heartbeat()
 
     async def orphans(self) -> list[Orphan]:
-        """Responses whose process is dead or has handed them over."""
+        """Responses whose process is dead or has handed them over, or is this one, which does not know of them.
+
+        The latter are claims whose answer was lost, and what could not be taken up just after it was claimed.
+        """
         with self._reachable():
             running = await self._client.hgetall(keys.RUNNING)
         found = [Orphan(response_id.decode(), process_id.decode()) for response_id, process_id in running.items()]
-        alive = {self.process_id: True, "": False}
-        for process_id in {orphan.process_id for orphan in found} - alive.keys():
-            alive[process_id] = await self.heartbeat(process_id) is not None
-        return [orphan for orphan in found if not alive[orphan.process_id]]
+        others = {orphan.process_id for orphan in found} - {self.process_id, ""}
+        alive = {process_id for process_id in others if await self.heartbeat(process_id) is not None}
+        return [orphan for orphan in found if orphan.process_id not in alive and orphan.response_id not in self._own]
 
     async def claim(self, orphan: Orphan) -> bool:
         """Make the response this process's own; False if somebody else has been faster."""

@@ -50,6 +50,8 @@ class Store:
         events_ttl_s: how long a response can be resumed after its last event.
 
     Attributes:
+        on_cancels: called with the ids of responses that another process was asked to cancel.
+        on_lost: called with the ids of responses that another process has taken over.
         leases: who runs which response.
         inboxes: work between servers.
         renew_interval_s: how often what is still being written needs ``renew``.
@@ -61,8 +63,10 @@ class Store:
         self._events_ttl_s = min(events_ttl_s, session_ttl_s)
         self.renew_interval_s = self._events_ttl_s / 3
         self.on_cancels: Callable[[Iterable[str]], None] = lambda response_ids: None
+        self.on_lost: Callable[[Iterable[str]], None] = lambda response_ids: None
         self._reachable = Reachable()
         self.leases = Leases(client, self._reachable)
+        self.leases.on_lost = self._lost
         self.inboxes = Inboxes(client, self._reachable, self.leases.process_id)
         self.journal = Journal(client, self._events_ttl_s, self.leases, lambda ids: self.on_cancels(ids))
 
@@ -168,7 +172,10 @@ class Store:
             tag, self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
         )
         chunks = streams[0][1] if streams else []
-        return list(contiguous(_parse_events(chunks), starting_after))
+        entries = list(contiguous(_parse_events(chunks), starting_after))
+        if chunks and not entries:
+            await asyncio.sleep(_BLOCK_MS / 1000)  # there is a hole, which nothing will fill
+        return entries
 
     async def orphaned(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
         """A claimed response and its session, whoever owns them; None if they have expired or were deleted."""
@@ -222,7 +229,8 @@ class Store:
                 *self._touch(tag),
             ],
         )
-        self._use_conversation(session)
+        if session.conversation_id:
+            self.journal.write(_index_slot(session.owner), self._index(session))
 
     def finish_turn(self, tag: str, items: Sequence[ItemRecord], record: ResponseRecord, last: Entry) -> None:
         """Queue a turn's last write, together with its terminal event."""
@@ -235,7 +243,7 @@ class Store:
         ]
         self.journal.write(tag, commands)
         self.journal.append(response_id, last)
-        self._write_running(self.leases.end(response_id))
+        self.drop_turn(response_id)
 
     def continue_turn(self, tag: str, record: ResponseRecord) -> None:
         """Queue who runs a claimed response from now on."""
@@ -245,11 +253,11 @@ class Store:
 
     def hand_over(self, response_id: str) -> None:
         """Queue that whoever comes first may go on with a response."""
-        self._write_running(self.leases.hand_over(response_id))
+        self._write_running(self.leases.hand_over(response_id), lambda: self.leases.left(response_id))
 
     def drop_turn(self, response_id: str) -> None:
         """Queue that a response that is no more needs nobody to run it."""
-        self._write_running(self.leases.end(response_id))
+        self._write_running(self.leases.end(response_id), lambda: self.leases.left(response_id))
 
     def put_prefix(self, place: PrefixPlace) -> None:
         """Queue where the beginning of a finished turn is cached."""
@@ -303,6 +311,10 @@ class Store:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _lost(self, response_ids: Iterable[str]) -> None:
+        self.journal.lose(response_ids)
+        self.on_lost(response_ids)
+
     async def _read(self, slot: str, command: Any, *arguments: Any, **options: Any) -> Any:
         """Read from a hash slot behind one's own writes to it."""
         if not await self.journal.flushed(slot, _FLUSH_TIMEOUT_S):
@@ -331,10 +343,6 @@ class Store:
         names = (keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag))
         return [("EXPIRE", name, self._session_ttl_s) for name in names]
 
-    def _use_conversation(self, session: Session) -> None:
-        if session.conversation_id:
-            self.journal.write(_index_slot(session.owner), self._index(session))
-
     def _index(self, session: Session) -> list[Command]:
         key = keys.index(session.owner)
         return [
@@ -343,8 +351,8 @@ class Store:
             ("EXPIRE", key, self._session_ttl_s),
         ]
 
-    def _write_running(self, command: Command) -> None:
-        self.journal.write("running", [command, ("EXPIRE", keys.RUNNING, self._session_ttl_s)])
+    def _write_running(self, command: Command, then: Callable[[], None] | None = None) -> None:
+        self.journal.write("running", [command, ("EXPIRE", keys.RUNNING, self._session_ttl_s)], then=then)
 
 
 def _index_slot(owner: str) -> str:

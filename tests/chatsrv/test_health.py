@@ -46,7 +46,7 @@ def test_ready_names_the_parts(server: RunningServer) -> None:
     assert httpx.get(f"{server.url}/readyz").json() == {"status": "ok", "engine": "ok", "store": "ok"}
 
 
-@pytest.mark.parametrize("name", ["store journal", "store heartbeat", "tend responses"])
+@pytest.mark.parametrize("name", ["store journal", "store heartbeat", "tend responses", "compute for other servers"])
 def test_a_task_that_died_makes_the_server_unhealthy(serve: Callable[..., ServerThread], name: str) -> None:
     with serve(FakeEngine()) as server:
         assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}

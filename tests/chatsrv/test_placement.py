@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 import redis
 
+from chatsrv import placement
+from chatsrv.errors import Unavailable
+from chatsrv.store import connect
+from chatsrv.store.connect import disconnect
+from chatsrv.store.inboxes import Inboxes
 from tests.chatsrv.conftest import ServerThread, wait_until
 from tests.chatsrv.sockets import Socket, output_text
 from tests.fakes import FakeEngine
@@ -108,3 +113,45 @@ def test_stopping_reaches_the_engine_that_computes(pair: Pair) -> None:
     pair.socket.send("response.cancel", response_id=response_id)
     assert pair.socket.answer()[-1]["type"] == "response.cancelled"
     wait_until(lambda: pair.far.running == 0)
+
+
+def test_what_can_never_run_is_refused_before_it_is_sent(pair: Pair) -> None:
+    pair.socket.create("y", previous_response_id=pair.first_id, max_output_tokens=pair.near.max_model_len)
+    refusal = pair.socket.recv()
+    assert (refusal["status"], refusal["error"]["code"]) == (400, "context_length_exceeded")
+    assert (len(pair.far.submissions), pair.near.submissions) == (1, [])
+
+
+def test_a_message_that_makes_no_sense_is_passed_over(pair: Pair) -> None:
+    inbox = f"chatsrv:inbox:{pair.place()['process_id']}"
+    for fields in ({"message": "not JSON"}, {"message": '{"type": "Work", "id": "x"}'}, {"something": "else"}):
+        pair.redis.xadd(inbox, fields)
+    assert output_text(pair.ask()) == "You said: y"
+    assert len(pair.far.submissions) == 2
+
+
+def test_work_that_its_host_never_sees_is_done_here(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a store fails over and forgets it."""
+    monkeypatch.setattr(placement, "LOST_AFTER_S", 0.5)
+    inbox = f"chatsrv:inbox:{pair.place()['process_id']}"
+    pair.redis.xadd(inbox, {"message": "?"}, id="99999999999999-0")
+    wait_until(lambda: "passed over" in caplog.text)
+    pair.redis.delete(inbox)  # what comes now has smaller ids
+    assert output_text(pair.ask()) == "You said: y"
+    assert (len(pair.far.submissions), len(pair.near.submissions)) == (1, 1)
+
+
+async def test_results_of_which_some_are_lost_are_not_taken_for_whole(redis_server: str) -> None:
+    client = connect(redis_server)
+    inboxes = Inboxes(client, "me")
+    for number in (1, 2, 3):
+        await inboxes.put_result("work", number, b"%d" % number)
+    assert await inboxes.results("work", 0) == [b"1", b"2", b"3"]
+    await client.xdel("chatsrv:results:work", "2-0")
+    for num_read in (0, 1):
+        with pytest.raises(Unavailable):
+            await inboxes.results("work", num_read)
+    assert await inboxes.results("work", 2) == [b"3"]
+    await disconnect(client)

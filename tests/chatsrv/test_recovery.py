@@ -15,7 +15,10 @@ import pytest
 import redis
 from websockets.exceptions import ConnectionClosed
 
+from chatsrv.errors import Unavailable
 from chatsrv.new_key import entry
+from chatsrv.store import Store
+from chatsrv.wire.events import Told
 from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
@@ -307,3 +310,47 @@ def test_an_orphan_that_nobody_listed_is_found_by_who_reads_it(
         socket = stack.enter_context(Socket(relay.second))
         socket.send("response.resume", response_id=response_id)
         assert text_of(socket.answer()) == LONG
+
+
+def test_an_orphan_that_could_not_be_read_for_a_moment_is_found_again(
+    serve: Callable[..., ServerThread], own_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, failures = Store.told, [Unavailable("the store is away")]
+
+    async def away_at_first(store: Store, response_id: str) -> Told:
+        if failures:
+            raise failures.pop()
+        return await told(store, response_id)
+
+    monkeypatch.setattr(Store, "told", away_at_first)
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack)
+        assert text_of(relay.give(relay.begin())) == LONG
+    assert failures == []
+
+
+def test_a_claim_whose_answer_was_lost_is_made_again(serve: Callable[..., ServerThread], own_redis: str) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack)
+        response_id = relay.begin()
+        relay.leave()
+        first = relay.redis.hget("chatsrv:running", response_id)
+        processes = {key.rpartition(b":")[2] for key in relay.redis.keys("chatsrv:process:*")}
+        (second,) = processes - {first}
+        relay.redis.hset("chatsrv:running", response_id, second)
+        socket = stack.enter_context(Socket(relay.second))
+        socket.send("response.resume", response_id=response_id)
+        assert text_of(socket.answer()) == LONG
+
+
+def test_a_damaged_orphan_keeps_nobody_from_the_others(serve: Callable[..., ServerThread], own_redis: str) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack)
+        damaged, response_id = "resp_" + "x" * 32, relay.begin()
+        session = relay.redis.hgetall(f"chatsrv:{{{response_id[5:17]}}}:session")
+        relay.redis.hset(f"chatsrv:{{{damaged[5:17]}}}:session", mapping=session)
+        relay.redis.hset(f"chatsrv:{{{damaged[5:17]}}}:responses", damaged, "nonsense")
+        relay.redis.hset("chatsrv:running", damaged, "dead")
+        assert text_of(relay.give(response_id)) == LONG
+        wait_until(lambda: relay.redis.hgetall("chatsrv:running") == {})
+        assert httpx.get(f"{relay.second.url}/healthz").status_code == 200
