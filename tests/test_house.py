@@ -152,7 +152,6 @@ TESTED_ELSEWHERE = {
     "chatsrv/serve.py": "tests/chatsrv/test_cli.py",
     "chatsrv/server.py": "tests/chatsrv/conftest.py",
     "chatsrv/services.py": None,  # declares what the application holds
-    "chatsrv/store/journal.py": "tests/chatsrv/test_store_outage.py",
     "chatsrv/store/inboxes.py": "tests/chatsrv/test_placement.py",
     "chatsrv/store/reachable.py": "tests/chatsrv/test_store_outage.py",
     "chatsrv/store/store.py": "tests/chatsrv/test_conversations.py",

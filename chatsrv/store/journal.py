@@ -156,6 +156,8 @@ class Journal:
                 are_all_due = loop.time() >= all_due_at
                 if due := [slot for slot, group in self._waiting.items() if are_all_due or group.is_urgent]:
                     await self._deliver(due)
+                if are_all_due:
+                    break  # what came meanwhile is gathered anew
 
     async def _deliver(self, slots: Iterable[str]) -> None:
         self._in_flight = {slot: self._waiting.pop(slot) for slot in slots}

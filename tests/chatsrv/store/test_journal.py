@@ -1,0 +1,50 @@
+"""Writes are gathered: how many transactions there are follows from the time, not from how much there is to write."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from chatsrv.ids import new_id, new_tag
+from chatsrv.store.journal import FLUSH_INTERVAL_S, Journal
+from chatsrv.store.leases import Leases
+from chatsrv.wire.events import Entry
+
+
+class SlowStore:
+    """A client whose transactions take a while, as its pipeline."""
+
+    def __init__(self) -> None:
+        self.num_transactions = 0
+        self._num_commands = 0
+
+    def pipeline(self, transaction: bool) -> SlowStore:
+        self._num_commands = 0
+        return self
+
+    def execute_command(self, *command: Any) -> None:
+        self._num_commands += 1
+
+    async def execute(self, raise_on_error: bool) -> list[None]:
+        await asyncio.sleep(0.02)
+        self.num_transactions += 1
+        return [None] * self._num_commands
+
+
+class SureLeases:
+    async def check(self) -> None:
+        """They hold."""
+
+
+async def test_what_comes_while_a_batch_is_written_waits_for_the_next_one() -> None:
+    store = SlowStore()
+    journal = Journal(store, 60, cast(Leases, SureLeases()), lambda response_ids: None)
+    journal.start()
+    loop = asyncio.get_running_loop()
+    response_id, began = new_id("resp", new_tag()), loop.time()
+    for number in range(100):
+        journal.append(response_id, Entry(number, "response.output_text.delta", b"{}"))
+        await asyncio.sleep(0.005)
+    num_intervals = (loop.time() - began) / FLUSH_INTERVAL_S
+    await journal.close()
+    assert 1 <= store.num_transactions <= 2 + num_intervals
