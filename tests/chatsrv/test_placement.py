@@ -15,6 +15,7 @@ from chatsrv.errors import Unavailable
 from chatsrv.store import connect
 from chatsrv.store.connect import disconnect
 from chatsrv.store.inboxes import Inboxes
+from chatsrv.store.reachable import Reachable
 from tests.chatsrv.conftest import ServerThread, wait_until
 from tests.chatsrv.sockets import Socket, output_text
 from tests.fakes import FakeEngine
@@ -145,7 +146,7 @@ def test_work_that_its_host_never_sees_is_done_here(
 
 async def test_results_of_which_some_are_lost_are_not_taken_for_whole(redis_server: str) -> None:
     client = connect(redis_server)
-    inboxes = Inboxes(client, "me")
+    inboxes = Inboxes(client, Reachable(), "me")
     for number in (1, 2, 3):
         await inboxes.put_result("work", number, b"%d" % number)
     assert await inboxes.results("work", 0) == [b"1", b"2", b"3"]
