@@ -122,7 +122,7 @@ ROOMS = {
     ),
     "bench": Room(
         files=("bench/**/*.py",),
-        packages=frozenset({"engine", "chatsrv", "httpx", "redis", "websockets", "numpy", "torch"}),
+        packages=frozenset({"engine", "chatsrv", "httpx", "playwright", "redis", "websockets", "numpy", "torch"}),
         may_await=True,
     ),
 }
