@@ -29,7 +29,7 @@ from engine.preemption import CostModel
 from engine.prefix_cache import block_keys, root_key
 from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
-from engine.sizing import resolve_sizes
+from engine.sizing import give_back_memory, resolve_sizes
 from engine.stats import EngineStats, StatsRecorder
 from engine.trace import EngineTrace, TracedBlock, Tracer, inspect_block
 
@@ -91,6 +91,7 @@ class Engine:
 
     def _set_up(self) -> None:
         loaded = self._load(self.config)
+        give_back_memory()
         layout = loaded.model.layout(self.config.block_size)
         sizes = resolve_sizes(self.config, layout, loaded.device, loaded.max_position)
         self._tokenizer = loaded.tokenizer
