@@ -316,7 +316,7 @@ def test_what_another_server_runs_is_cancelled_when_it_is_deleted(
 def test_a_turn_that_runs_keeps_its_place_when_the_one_before_is_deleted(server: RunningServer) -> None:
     client = server.client()
     conversation = client.conversations.create().id
-    first = client.responses.create(input="one", conversation=conversation)
+    _, first = (client.responses.create(input=text, conversation=conversation) for text in ("zero", "one"))
     server.engine.paused = True
     with Socket(server) as socket:
         socket.create("two", conversation=conversation)
@@ -325,5 +325,5 @@ def test_a_turn_that_runs_keeps_its_place_when_the_one_before_is_deleted(server:
         server.engine.paused = False
         socket.answer()
         socket.ask("three", conversation=conversation)
-    expected = "user\ntwoassistant\nYou said: twouser\nthreeassistant\n"
-    assert server.engine.submissions[-1].text == expected
+    kept = "".join(f"user\n{text}assistant\nYou said: {text}" for text in ("zero", "two"))
+    assert server.engine.submissions[-1].text == f"{kept}user\nthreeassistant\n"
