@@ -136,7 +136,10 @@ class Journal:
 
     def _group(self, slot: str) -> _Group:
         self._news.set()
-        return self._waiting.setdefault(slot, _Group())
+        group = self._waiting.get(slot)
+        if group is None:
+            group = self._waiting[slot] = _Group()
+        return group
 
     def _hurry(self, group: _Group) -> None:
         group.is_urgent = True
