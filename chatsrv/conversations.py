@@ -80,11 +80,13 @@ class Conversations:
         self, caller: Caller, conversation_id: str, messages: Sequence[InputMessage], parent_id: str | None
     ) -> ItemList:
         """Add after the item ``parent_id``, at "root", or with None after the newest item."""
-        session = await self._store.conversation(caller.owner, conversation_id)
+        await self._store.conversation(caller.owner, conversation_id)
         tag = tag_of(conversation_id)
-        items = chain(tag, messages, await self._parent(session, parent_id), self._clock)
-        session.head_id, session.last_used_at = items[-1].id, time.time()
-        await self._store.put_conversation(tag, session, items)
+        async with self._responses.planning(tag):
+            session = await self._store.conversation(caller.owner, conversation_id)
+            items = chain(tag, messages, await self._parent(session, parent_id), self._clock)
+            session.head_id, session.last_used_at = items[-1].id, time.time()
+            await self._store.put_conversation(tag, session, items)
         return item_list(items, has_more=False)
 
     async def items(self, caller: Caller, conversation_id: str, wanted: Page) -> ItemList:

@@ -242,6 +242,27 @@ def test_a_turn_that_is_being_planned_brings_no_deleted_conversation_back(serve:
         assert get(server, "/v1/conversations")["data"] == []
 
 
+def test_what_is_added_while_a_conversation_is_deleted_does_not_bring_it_back(
+    serve: Callable[..., ServerThread],
+) -> None:
+    engine = SlowTemplate()
+    with serve(engine) as server, Socket(server) as socket, ThreadPoolExecutor(2) as threads:
+        client = server.client()
+        conversation = client.conversations.create().id
+        socket.create("hi", conversation=conversation)
+        wait_until(lambda: engine.is_rendering)
+        deleting = threads.submit(client.conversations.delete, conversation)
+        wait([deleting], timeout=0.3)
+        message: Any = [{"role": "user", "content": "late"}]
+        adding = threads.submit(client.conversations.items.create, conversation, items=message)
+        wait([adding], timeout=0.3)
+        engine.may_render = True
+        assert deleting.result().deleted
+        with pytest.raises(openai.NotFoundError):
+            adding.result()
+        assert get(server, "/v1/conversations")["data"] == []
+
+
 def test_a_new_title_is_not_undone_by_a_turn(server: RunningServer) -> None:
     server.engine.paused = True
     client = server.client()
