@@ -29,6 +29,12 @@ def set_up(settings: ServerSettings) -> None:
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     TEXTS.disabled = not settings.log_texts
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """uvicorn takes a socket that was refused with an answer for one that got none, and calls it an error."""
+    return record.msg != "ASGI callable returned without completing handshake."
 
 
 class JsonFormatter(logging.Formatter):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from chatsrv.keyring import LOCAL
 from chatsrv.logs import CURRENT, TEXTS, JsonFormatter, set_up
@@ -94,6 +95,18 @@ def test_texts_are_logged_where_a_setting_asks_for_it(
         rf"{chat.id} was asked ['a rule', 'a question'] and answered ['the\nanswer']",
         rf"{legacy.id} was asked 'a prompt' and answered ['the\nanswer', 'the\nanswer']",
     ]
+
+
+def test_a_refused_socket_is_no_error(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever reaches the port could fill the log with them."""
+    _set_up(monkeypatch, server.settings)
+    caplog.set_level(logging.INFO, "chatsrv")
+    with pytest.raises(InvalidStatus), Socket(server, origin="http://elsewhere"):
+        pass
+    wait_until(lambda: any(record.name == "chatsrv.access" for record in caplog.records))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("kind", ["text", "json"])
