@@ -10,7 +10,7 @@ from chatsrv.errors import NotFound
 from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.item_tree import ItemTree, page
 from chatsrv.keyring import Caller
-from chatsrv.records import Clock, ItemRecord, Session, chain
+from chatsrv.records import ItemRecord, Session, chain
 from chatsrv.responses import Responses, check_none_grows
 from chatsrv.store import Store
 from chatsrv.wire.conversations import Conversation, ConversationList
@@ -24,7 +24,6 @@ class Conversations:
     def __init__(self, store: Store, responses: Responses) -> None:
         self._store = store
         self._responses = responses
-        self._clock = Clock()
 
     async def create(self, caller: Caller, messages: Sequence[InputMessage], metadata: dict[str, str]) -> Conversation:
         tag = new_tag()
@@ -36,7 +35,7 @@ class Conversations:
             last_used_at=now,
             metadata=metadata,
         )
-        items = chain(tag, messages, None, self._clock)
+        items = chain(tag, messages, None, newest_ns=0)
         if items:
             session.head_id = items[-1].id
         await self._store.put_conversation(tag, session, items)
@@ -84,7 +83,8 @@ class Conversations:
         tag = tag_of(conversation_id)
         async with self._responses.planning(tag):
             session = await self._store.conversation(caller.owner, conversation_id)
-            items = chain(tag, messages, await self._parent(session, parent_id), self._clock)
+            tree = await self._store.tree(tag)
+            items = chain(tag, messages, _parent(session, tree, parent_id), tree.newest_ns)
             session.head_id, session.last_used_at = items[-1].id, time.time()
             await self._store.put_conversation(tag, session, items)
         return item_list(items, has_more=False)
@@ -116,18 +116,19 @@ class Conversations:
                 await self._store.put_head(tag, item.parent_id or "")
         return on_wire(session)
 
-    async def _parent(self, session: Session, parent_id: str | None) -> str | None:
-        if parent_id is None:
-            return session.head_id or None
-        if parent_id == "root":
-            return None
-        if parent_id not in await self._store.tree(tag_of(session.conversation_id)):
-            raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
-        return parent_id
-
     async def _tree(self, caller: Caller, conversation_id: str) -> ItemTree:
         await self._store.conversation(caller.owner, conversation_id)
         return await self._store.tree(tag_of(conversation_id))
+
+
+def _parent(session: Session, tree: ItemTree, parent_id: str | None) -> str | None:
+    if parent_id is None:
+        return session.head_id or None
+    if parent_id == "root":
+        return None
+    if parent_id not in tree:
+        raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
+    return parent_id
 
 
 def on_wire(session: Session) -> Conversation:

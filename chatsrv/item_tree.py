@@ -26,6 +26,11 @@ class ItemTree:
     def items(self) -> list[ItemRecord]:
         return list(self._items.values())
 
+    @property
+    def newest_ns(self) -> int:
+        """When the newest item was created; 0 if there is none."""
+        return max((item.created_ns for item in self._items.values()), default=0)
+
     def path(self, item_id: str | None) -> list[ItemRecord]:
         """From the root to this item. A lost ancestor ends the path; a damaged tree cannot make it endless."""
         path: dict[str, ItemRecord] = {}

@@ -18,7 +18,7 @@ class ItemRecord(Struct, kw_only=True):
     """A node of a session's tree.
 
     Attributes:
-        created_ns: Unix time; strictly rising within one process, so that it orders the items of a session.
+        created_ns: Unix time; strictly rising within a session, whose items it orders.
         token_ids: of an answer: exactly the ids the model drew, if they decode to exactly ``text``.
         prefix_key: of an answer: the cache key of its turn's last full block; a look-up tells which engine holds it.
     """
@@ -131,30 +131,29 @@ class Session(Struct, kw_only=True):
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-class Clock:
-    """Unix time in nanoseconds that never stands still or goes back."""
-
-    def __init__(self) -> None:
-        self._last_ns = 0
-
-    def now_ns(self) -> int:
-        self._last_ns = max(self._last_ns + 1, time.time_ns())
-        return self._last_ns
+def next_ns(newest_ns: int) -> int:
+    """When an item is created now, after the newest of its session: an order that no clock set back can turn round."""
+    return max(time.time_ns(), newest_ns + 1)
 
 
 def chain(
-    tag: str, messages: Sequence[InputMessage], parent_id: str | None, clock: Clock, response_id: str | None = None
+    tag: str, messages: Sequence[InputMessage], parent_id: str | None, newest_ns: int, response_id: str | None = None
 ) -> list[ItemRecord]:
-    """Messages as new items, each the parent of the next."""
+    """Messages as new items of a session, each the parent of the next.
+
+    Args:
+        newest_ns: when the newest item that the session has was created.
+    """
     items: list[ItemRecord] = []
     for message in messages:
+        newest_ns = next_ns(newest_ns)
         item = ItemRecord(
             id=new_id("msg", tag),
             role=message.role,
             text=message.text,
             parent_id=items[-1].id if items else parent_id,
             response_id=response_id,
-            created_ns=clock.now_ns(),
+            created_ns=newest_ns,
         )
         items.append(item)
     return items

@@ -17,7 +17,7 @@ from chatsrv.ids import new_id, new_tag, tag_of
 from chatsrv.keyring import Caller
 from chatsrv.placement import Placement
 from chatsrv.prompt import Prompt, PromptBuilder
-from chatsrv.records import Clock, ItemRecord, ResponseRecord, Session, chain
+from chatsrv.records import ItemRecord, ResponseRecord, Session, chain, next_ns
 from chatsrv.sampling import response_params
 from chatsrv.seam import OutputStream
 from chatsrv.turn import Turn
@@ -32,11 +32,16 @@ Recent = dict[str, Turn]
 
 @dataclass(slots=True)
 class Base:
-    """Where a turn goes on: a session, and the path of items that the turn follows."""
+    """Where a turn goes on: a session, and the path of items that the turn follows.
+
+    Attributes:
+        newest_ns: when the newest item that the session has was created.
+    """
 
     tag: str
     session: Session
     path: list[ItemRecord]
+    newest_ns: int = 0
     is_stored: bool = True
 
     @property
@@ -63,7 +68,6 @@ class TurnPlanner:
         self._accounts = accounts
         self._end_of = end_of
         self._prompts = PromptBuilder(placement.engine)
-        self._clock = Clock()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def submit(self, caller: Caller, request: CreateResponse, recent: Recent) -> tuple[Turn, OutputStream]:
@@ -106,7 +110,8 @@ class TurnPlanner:
         if request.previous_response_id is None:
             return Base(tag, Session(owner=caller.owner, created_at=int(time.time())), [])
         if previous := recent.get(request.previous_response_id):
-            return Base(tag, previous.session, [*previous.path, *previous.items], is_stored=False)
+            path = [*previous.path, *previous.items]
+            return Base(tag, previous.session, path, path[-1].created_ns, is_stored=False)
         record = await self._previous(caller, request.previous_response_id)
         session = await self._store.session(caller.owner, tag, _no_previous())
         return await self._at(tag, session, record.last_item_id)
@@ -119,7 +124,7 @@ class TurnPlanner:
             record = await self._previous(caller, request.previous_response_id)
             return await self._at(tag, session, record.last_item_id)
         if request.parent_id == "root":
-            return Base(tag, session, [])
+            return await self._at(tag, session, None)
         if request.parent_id is None:
             return await self._at(tag, session, session.head_id or None)
         base = await self._at(tag, session, request.parent_id)
@@ -135,7 +140,7 @@ class TurnPlanner:
 
     async def _at(self, tag: str, session: Session, item_id: str | None) -> Base:
         tree = await self._store.tree(tag)
-        return Base(tag, session, tree.path(item_id))
+        return Base(tag, session, tree.path(item_id), tree.newest_ns)
 
     async def _begin(
         self, caller: Caller, request: CreateResponse, params: SamplingParams, base: Base
@@ -159,7 +164,7 @@ class TurnPlanner:
     async def _plan(self, caller: Caller, request: CreateResponse, base: Base) -> tuple[Turn, Prompt]:
         response_id = new_id("resp", base.tag)
         parent_id = base.parent.id if base.parent else None
-        asked = chain(base.tag, request.messages, parent_id, self._clock, response_id)
+        asked = chain(base.tag, request.messages, parent_id, base.newest_ns, response_id)
         conversation = [*base.path, *asked]
         if not conversation or conversation[-1].role == "assistant":
             raise InvalidField("input", "input: required, for there is nothing to answer")
@@ -203,7 +208,7 @@ class TurnPlanner:
             status="in_progress",
             parent_id=asked.id,
             response_id=response_id,
-            created_ns=self._clock.now_ns(),
+            created_ns=next_ns(max(base.newest_ns, asked.created_ns)),
         )
 
     def _response(self, request: CreateResponse, response_id: str, prompt: Prompt, session: Session) -> Response:

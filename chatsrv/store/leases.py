@@ -109,42 +109,43 @@ class Leases:
     async def check(self) -> None:
         """Before writing: renew a lease that may have run out, and lose what others have claimed meanwhile."""
         async with self._checking:
-            if time.monotonic() - self._renewed_at < SURE_S:
-                return
-            renewed_at = await self._renewal()
-            own = list(self._own)
-            owners = await self._client.hmget(keys.RUNNING, own) if own else []
-            ours = (None, self.process_id.encode())
-            lost = [one for one, owner in zip(own, owners, strict=True) if owner not in ours]
-            if lost:
-                log.warning("%d responses were taken over while this server could not reach the store", len(lost))
-                self._own.difference_update(lost)
-                self.on_lost(lost)
-            self._renewed_at = renewed_at
+            if time.monotonic() - self._renewed_at >= SURE_S:
+                await self._renew()
 
     async def _renew(self) -> None:
-        self._renewed_at = await self._renewal()
-
-    async def _renewal(self) -> float:
-        """Renew the lease; from when it holds."""
         now = time.monotonic()
         beat = msgspec.json.encode(self.describe())
-        await self._client.set(keys.process(self.process_id), beat, ex=keys.PROCESS_TTL_S)
-        return now
+        key = keys.process(self.process_id)
+        if await self._client.set(key, beat, ex=keys.PROCESS_TTL_S, get=True) is None:
+            self._renewed_at = 0.0  # it had ended by the store's clock, which may have been set forward
+        if now - self._renewed_at >= SURE_S:
+            await self._lose_claimed()
+        self._renewed_at = now
+
+    async def _lose_claimed(self) -> None:
+        own = list(self._own)
+        owners = await self._client.hmget(keys.RUNNING, own) if own else []
+        ours = (None, self.process_id.encode())
+        lost = [one for one, owner in zip(own, owners, strict=True) if owner not in ours]
+        if lost:
+            log.warning("%d responses were taken over by others while the lease of this server had run out", len(lost))
+            self._own.difference_update(lost)
+            self.on_lost(lost)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_INTERVAL_S)
             try:
-                await self.check()
-                await self._renew()
+                async with self._checking:
+                    await self._renew()
             except (RedisError, OSError) as error:
                 log.debug("no heartbeat: %s", error)
 
     async def beat(self) -> None:
         """Tell the others at once how this process does."""
         with self._reachable():
-            await self._renew()
+            async with self._checking:
+                await self._renew()
 
     # -- those of others ----------------------------------------------------------------------------------------------
 

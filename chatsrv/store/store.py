@@ -33,6 +33,7 @@ _decode_response = msgspec.json.Decoder(ResponseRecord).decode
 _SCAN = 200  # conversations read at once while searching
 _BLOCK_MS = 1000
 _FLUSH_TIMEOUT_S = 1.0
+_CLOCK_ERROR_S = 24 * 3600  # an index is cleared so late, that no clock set forward hides sessions that still live
 _PING_TIMEOUT_S = 1.0  # whoever asks whether the store answers waits for less than for what the store is asked
 
 
@@ -347,7 +348,7 @@ class Store:
         key = keys.index(session.owner)
         return [
             ("ZADD", key, session.last_used_at, session.conversation_id),
-            ("ZREMRANGEBYSCORE", key, "-inf", time.time() - self._session_ttl_s),
+            ("ZREMRANGEBYSCORE", key, "-inf", time.time() - self._session_ttl_s - _CLOCK_ERROR_S),
             ("EXPIRE", key, self._session_ttl_s),
         ]
 

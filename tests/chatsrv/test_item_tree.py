@@ -21,6 +21,8 @@ def _branched() -> ItemTree:
 
 def test_items_stand_in_order_of_creation() -> None:
     assert _ids(_branched().items) == ["a", "b", "c", "d"]
+    assert _branched().newest_ns == 4
+    assert ItemTree([]).newest_ns == 0
 
 
 def test_a_path_leads_from_the_root_along_one_branch() -> None:

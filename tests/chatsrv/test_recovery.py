@@ -238,6 +238,30 @@ def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread]
         assert relay.second.client().responses.retrieve(response_id).output_text == LONG[:250]
 
 
+def test_a_server_whose_lease_ends_before_its_time_gives_way(
+    serve: Callable[..., ServerThread], own_redis: str
+) -> None:
+    """As when the clock of the store's machine is set forward: the server's own clock tells nothing."""
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack)
+        relay.other.paused = True
+        response_id = relay.begin()
+        process_id = relay.redis.hget("chatsrv:running", response_id).decode()
+
+        def is_taken_up() -> bool:
+            relay.redis.delete(f"chatsrv:process:{process_id}")
+            return bool(relay.other.submissions)
+
+        wait_until(is_taken_up)
+        wait_until(lambda: relay.engine.running == 0)
+        relay.other.paused = False
+        near = relay.socket(relay.second)
+        near.send("response.resume", response_id=response_id)
+        events = near.answer()
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert text_of(events) == LONG
+
+
 def test_an_orphan_counts_as_running_of_the_key_that_asked(
     serve: Callable[..., ServerThread], own_redis: str, tmp_path: Path
 ) -> None:
