@@ -15,7 +15,7 @@ SYSTEM_TOOLS := redis-server chromium g++ docker-compose nginx
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test lint audit web bench chaos gpu clean setup-dev system-tools
+.PHONY: help setup serve test lint audit web bench chaos stages gpu clean setup-dev system-tools
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
@@ -45,8 +45,11 @@ web: $(PAGE) ## build the web page
 bench: setup-dev ## compare offline throughput with the installed peers
 	$(BIN)/python -m bench.compare
 
-chaos: setup-dev system-tools ## kill servers, store and sockets under load for CHAOS_SECONDS (600); CI does it for a few
+chaos: setup-dev system-tools ## break everything under load, for CHAOS_SECONDS (600) a test; CI does it for a few
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-600} $(BIN)/python -m pytest -s tests/chaos
+
+stages: ## run the build stages of the Dockerfile here, without a container engine
+	$(PYTHON) .ci/stages.py
 
 # Runs in the environment of PYTHON as it is: torch, triton, transformers and pytest are enough. What pyproject.toml sets
 # for other plugins of pytest is then unknown, and no error.
