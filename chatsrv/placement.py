@@ -282,7 +282,9 @@ class PlacedStream:
                 return self._arrived.popleft()
             if self._end is not None:
                 raise StopAsyncIteration
-            if not await self._fetch():
+            is_going_on = await self._fetch()
+            _check_cancelled()
+            if not is_going_on:
                 log.info("going on here with work that another server does not finish")
                 await self._stop_host()
                 await self.go_on_here()
@@ -318,3 +320,10 @@ class PlacedStream:
         if self._host is not None:
             with suppress(Unavailable):  # it looks by itself whether we live
                 await self._placement.store.inboxes.send(self._host, _encode(Stop(self._work.id)))
+
+
+def _check_cancelled() -> None:
+    """Python 3.11's ``wait_for``, by which redis-py sends, loses a cancellation that comes as it ends."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
