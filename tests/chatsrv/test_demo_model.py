@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from openai import OpenAI
 from websockets.asyncio.client import connect
 
 QUESTION = "What is the capital of France? Answer in one sentence."
+README = Path(__file__).parents[2] / "README.md"
 READY = "chatsrv: ready at "
 TIMEOUT_S = 120.0
 
@@ -115,6 +117,14 @@ def test_over_sse(client: OpenAI) -> None:
     assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.prompt_tokens == 42
+
+
+def test_the_examples_of_the_readme(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(example.replace("http://127.0.0.1:8000", started.url), {})
+        assert "The capital of France is Paris." in capsys.readouterr().out
 
 
 def test_in_the_terminal(started: Started) -> None:
