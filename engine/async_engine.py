@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
+LONG_TEXT_CHARS = 200_000
+"""Tokenised in some hundredths of a second; longer texts wait for each other, and nobody waits for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
@@ -64,6 +67,7 @@ class Engine:
         self._load = load
         self._model_thread = ThreadPoolExecutor(1, "model")
         self._text_threads = ThreadPoolExecutor(2, "tokenizer")
+        self._long_text_thread = ThreadPoolExecutor(1, "long text tokenizer")
         self._mailboxes: dict[str, tuple[Request, Mailbox]] = {}
         self._work_arrived = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
@@ -88,6 +92,7 @@ class Engine:
         self._end_all(EngineStopped("the engine has been closed"))
         self._model_thread.shutdown()
         self._text_threads.shutdown()
+        self._long_text_thread.shutdown()
 
     def _set_up(self) -> None:
         loaded = self._load(self.config)
@@ -124,10 +129,10 @@ class Engine:
 
     async def encode(self, text: str) -> list[int]:
         """Token ids of plain text; nothing in it becomes a control token."""
-        return await self._in_text_thread(self._tokenizer.encode, text)
+        return await self._in_text_thread(self._tokenizer.encode, text, len(text))
 
     async def decode(self, token_ids: Sequence[int]) -> str:
-        return await self._in_text_thread(self._tokenizer.decode, token_ids)
+        return await self._in_text_thread(self._tokenizer.decode, token_ids, len(token_ids))
 
     async def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         """The model's chat template over a conversation, ready for the next answer.
@@ -135,11 +140,13 @@ class Engine:
         Raises:
             InvalidRequest: the template refuses the conversation.
         """
-        return await self._in_text_thread(self._tokenizer.encode_chat, messages)
+        num_chars = sum(len(message.content) for message in messages)
+        return await self._in_text_thread(self._tokenizer.encode_chat, messages, num_chars)
 
-    async def _in_text_thread(self, function: Callable[[T], R], argument: T) -> R:
-        """Tokenising megabytes takes seconds, which the event loop does not have."""
-        return await asyncio.get_running_loop().run_in_executor(self._text_threads, function, argument)
+    async def _in_text_thread(self, function: Callable[[T], R], argument: T, length: int) -> R:
+        """Tokenising megabytes takes seconds, which neither the event loop nor those with short texts have."""
+        threads = self._text_threads if length <= LONG_TEXT_CHARS else self._long_text_thread
+        return await asyncio.get_running_loop().run_in_executor(threads, function, argument)
 
     # --- requests ---
 
@@ -178,7 +185,7 @@ class Engine:
         """
         self._check_running()
         token_ids = (
-            await self._in_text_thread(self._tokenizer.encode_prompt, prompt)
+            await self._in_text_thread(self._tokenizer.encode_prompt, prompt, len(prompt))
             if isinstance(prompt, str)
             else list(prompt)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest_asyncio
 import torch
 
 from engine import Engine, EngineConfig, EngineStopped, InvalidRequest, Output, QueueFull, RequestFailed, SamplingParams
+from engine.async_engine import LONG_TEXT_CHARS
 from engine.loading import LoadedModel, load_model
 from tests.engine.models.tiny import save_tiny
 
@@ -233,6 +235,27 @@ async def test_a_finished_turn_can_be_located(engine: Engine) -> None:
     assert found.key is not None
     assert (found.num_device_tokens, found.num_cpu_tokens) == (24, 0), "31 of 32 tokens are computed: 3 full blocks"
     assert engine.locate_prefix(ids, salt=b"other").key is None
+
+
+async def test_short_texts_do_not_wait_for_long_ones(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, may_end = engine._tokenizer.encode, threading.Event()
+
+    def encode_long_slowly(text: str) -> list[int]:
+        if len(text) > LONG_TEXT_CHARS:
+            may_end.wait()
+        return encode(text)
+
+    monkeypatch.setattr(engine._tokenizer, "encode", encode_long_slowly)
+    long = [asyncio.create_task(engine.encode("a" * (LONG_TEXT_CHARS + 1))) for _ in range(8)]
+    long_prompt = asyncio.create_task(engine.submit("a" * (LONG_TEXT_CHARS + 1), GREEDY))
+    try:
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(engine.encode("hi"), timeout=60) == encode("hi")
+    finally:
+        may_end.set()
+    assert len(await asyncio.gather(*long)) == 8
+    with pytest.raises(InvalidRequest, match="tokens"):
+        await long_prompt
 
 
 async def test_text_in_and_out(engine: Engine) -> None:
