@@ -121,8 +121,9 @@ def test_over_sse(client: OpenAI) -> None:
 
 def test_the_examples_of_the_readme(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
+    examples_of_clients = [example for example in examples if "OpenAI(" in example]
+    assert examples_of_clients
+    for example in examples_of_clients:
         exec(example.replace("http://127.0.0.1:8000", started.url), {})
         assert "The capital of France is Paris." in capsys.readouterr().out
 
