@@ -1,7 +1,8 @@
 """An embedded store: a real Valkey server of our own, on a Unix socket, with its data in one folder.
 
 The folder belongs to one server at a time, which holds a lock on it. A store whose server was killed may still run
-when the next one starts: it is asked to save and leave, and a fresh one takes over.
+when the next one starts: it is asked to save and leave, and a fresh one takes over. A store that dies under its server,
+as where memory runs out, is started again on the same folder.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ log = logging.getLogger("chatsrv.store")
 
 START_TIMEOUT_S = 60.0  # a large append-only file takes a while to load
 STOP_TIMEOUT_S = 20.0
+LOOK_INTERVAL_S = 0.5  # is it still there?
 
 _CONFIG = """\
 port 0
@@ -55,6 +57,7 @@ class EmbeddedStore:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[str] | None = None
         self._link: Path | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> str:
         await asyncio.to_thread(self._prepare)
@@ -63,9 +66,13 @@ class EmbeddedStore:
         except BaseException:
             await self.__aexit__()
             raise
+        self._keeper = asyncio.create_task(self._keep_running(), name="keep the embedded store running")
         return f"unix://{self._socket}"
 
     async def __aexit__(self, *exc_info: object) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
         if self._process is not None:
             self._process.terminate()
             await asyncio.to_thread(_wait, self._process)
@@ -125,10 +132,29 @@ class EmbeddedStore:
     async def _wait_until_ready(self) -> None:
         assert self._process is not None
         deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
-        while _ask(self._socket, b"PING\r\n") != b"+PONG\r\n":
+        while await asyncio.to_thread(_ask, self._socket, b"PING\r\n") != b"+PONG\r\n":
             if self._process.poll() is not None or asyncio.get_running_loop().time() > deadline:
                 raise StoreStartError(f"the embedded store did not start; its log is {self._folder / 'store.log'}")
             await asyncio.sleep(0.02)
+
+    async def _keep_running(self) -> None:
+        """Start it again whenever it has died; one that fails again and again is logged once."""
+        assert self._process is not None
+        is_up = True
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            status = self._process.poll()
+            if status is None:
+                continue
+            if is_up:
+                log.error("the embedded store has died with status %d and is started again", status)
+            try:
+                await self._start()
+            except (StoreStartError, OSError):
+                is_up = False
+            else:
+                is_up = True
+                log.warning("the embedded store runs again")
 
 
 def _evict(path: Path) -> None:

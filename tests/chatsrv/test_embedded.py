@@ -59,6 +59,8 @@ async def test_a_store_without_its_server_is_replaced(tmp_path: Path, program: s
     url = await orphan.__aenter__()
     await put(url, "k", "v")
     assert orphan._lock is not None
+    assert orphan._keeper is not None
+    orphan._keeper.cancel()
     orphan._lock.close()
     async with EmbeddedStore(tmp_path, program) as fresh:
         assert await get(fresh, "k") == b"v"

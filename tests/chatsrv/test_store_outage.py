@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -99,6 +101,28 @@ def test_an_answer_that_could_not_be_saved_says_so_and_is_saved_later(
         outage.start()
         wait_until(lambda: ready(server.url) == "ok")
         assert output_text(socket.ask("y", previous_response_id=response["id"])) == "You said: y"
+
+
+def test_an_embedded_store_that_was_killed_comes_back_with_its_data(
+    serve: Callable[..., ServerThread], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(FakeEngine()) as server, Socket(server) as socket:
+        first = socket.ask("x")
+        os.kill(embedded_process(tmp_path), signal.SIGKILL)
+        wait_until(lambda: ready(server.url) == "degraded")
+        wait_until(lambda: ready(server.url) == "ok")
+        response = socket.ask("y", previous_response_id=first["id"])
+        assert (output_text(response), "chatsrv" in response) == ("You said: y", False)  # it was saved
+        assert httpx.get(f"{server.url}/v1/responses/{response['id']}").status_code == 200
+    assert len([record for record in caplog.records if "has died with status -9" in record.getMessage()]) == 1
+    with serve(FakeEngine()) as server:  # and what was said is on the disk
+        assert httpx.get(f"{server.url}/v1/responses/{response['id']}").status_code == 200
+
+
+def embedded_process(data_dir: Path) -> int:
+    with redis.Redis(unix_socket_path=str(data_dir / "store" / "store.sock")) as client:
+        number: int = client.info("server")["process_id"]
+        return number
 
 
 def test_an_outage_is_logged_once_and_not_each_second(
