@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from chatsrv.errors import InvalidField
@@ -22,31 +25,44 @@ _SHARED = (
     "frequency_penalty",
 )
 
+RESPONSE_NAMES = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
+"""Engine fields that ``POST /v1/responses`` calls otherwise."""
 
-def sampling_params(
-    request: Sampling, model: ModelInfo, names: dict[str, str] | None = None, **others: Any
-) -> SamplingParams:
+
+def sampling_params(request: Sampling, model: ModelInfo, **others: Any) -> SamplingParams:
     """The engine's parameters.
 
     Args:
-        names: the wire's name of an engine field, where they differ; errors use it.
         others: engine fields given directly; None means not given.
 
     Raises:
-        InvalidField: naming the field as the client spelled it, and its limit.
+        InvalidField, engine.InvalidRequest: naming the field and its limit.
     """
     given = {name: getattr(request, name) for name in _SHARED}
     given["stop"] = (request.stop,) if isinstance(request.stop, str) else request.stop and tuple(request.stop)
     given["stop_token_ids"] = request.stop_token_ids and tuple(request.stop_token_ids)
     given["logit_bias"] = request.logit_bias and _token_ids(request.logit_bias)
     given |= others
-    try:
-        params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
-        params.check_token_ids(model.vocab_size)
-    except InvalidRequest as error:
-        name = (names or {}).get(error.field, error.field)
-        raise InvalidField(name, str(error).replace(error.field, name, 1), code=error.code) from None
+    params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    params.check_token_ids(model.vocab_size)
     return params
+
+
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Tell what the engine refuses in the client's words.
+
+    Args:
+        names: the wire's name of an engine field, where they differ.
+
+    Raises:
+        InvalidField: in place of ``InvalidRequest``.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        message = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(error))
+        raise InvalidField(names.get(error.field, error.field), message, code=error.code) from None
 
 
 def response_params(request: CreateResponse, model: ModelInfo) -> SamplingParams:
@@ -55,8 +71,8 @@ def response_params(request: CreateResponse, model: ModelInfo) -> SamplingParams
     wants_logprobs = request.includes("message.output_text.logprobs")
     logprobs = request.top_logprobs if request.top_logprobs is not None else 0 if wants_logprobs else None
     max_tokens = 1 if request.generate is False else request.max_output_tokens
-    names = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
-    return sampling_params(request, model, names, max_tokens=max_tokens, logprobs=logprobs)
+    with naming(RESPONSE_NAMES):
+        return sampling_params(request, model, max_tokens=max_tokens, logprobs=logprobs)
 
 
 def check_max_tokens(name: str, value: int | None, model: ModelInfo) -> None:

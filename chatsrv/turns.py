@@ -18,7 +18,7 @@ from chatsrv.keyring import Caller
 from chatsrv.placement import Placement
 from chatsrv.prompt import Prompt, PromptBuilder
 from chatsrv.records import ItemRecord, ResponseRecord, Session, chain, next_ns
-from chatsrv.sampling import response_params
+from chatsrv.sampling import RESPONSE_NAMES, naming, response_params
 from chatsrv.seam import OutputStream
 from chatsrv.turn import Turn
 from chatsrv.wire.create import TIERS, CreateResponse
@@ -149,9 +149,10 @@ class TurnPlanner:
             turn, prompt = await self._plan(caller, request, base)
             observation = turn.observe()
             tier = TIERS[request.service_tier]
-            placed = await self._placement.submit(
-                prompt.token_ids, params, priority=tier, salt=caller.salt, prefix_key=_prefix_key(base)
-            )
+            with naming(RESPONSE_NAMES):
+                placed = await self._placement.submit(
+                    prompt.token_ids, params, priority=tier, salt=caller.salt, prefix_key=_prefix_key(base)
+                )
             turn.prefix = placed.prefix
             stream = place.keep(placed, len(prompt.token_ids), observation)
         if turn.is_stored:

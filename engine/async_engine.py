@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-LONG_TEXT_CHARS = 200_000
-"""Tokenised in some hundredths of a second; longer texts wait for each other, and nobody waits for them."""
+LONG_TEXT_CHARS = 100_000
+"""Tokenised in about a tenth of a second; longer texts wait for each other, and nobody waits for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,8 @@ class FakeEngine:
     def check(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> int:
         room = self.max_model_len - len(prompt_token_ids)
         if room < (params.max_tokens or 1):
-            message = f"prompt and answer must be below {self.max_model_len} tokens"
-            raise InvalidRequest("prompt", message, "context_length_exceeded")
+            message = f"max_tokens and prompt must be below {self.max_model_len} tokens"
+            raise InvalidRequest("max_tokens" if room >= 1 else "prompt", message, "context_length_exceeded")
         return params.max_tokens or room
 
     async def submit(

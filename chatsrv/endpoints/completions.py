@@ -13,7 +13,7 @@ from chatsrv.completions import ChatShape, Completion, LegacyShape, Shape
 from chatsrv.http import json_response, read_body, unless_disconnected
 from chatsrv.observation import Observation
 from chatsrv.prompt import check_length
-from chatsrv.sampling import check_max_tokens, sampling_params
+from chatsrv.sampling import check_max_tokens, naming, sampling_params
 from chatsrv.seam import EngineSeam, OutputStream
 from chatsrv.services import services
 from chatsrv.sse import EventStream
@@ -35,9 +35,10 @@ async def chat(request: Request) -> ASGIApp:
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     max_tokens = body.max_completion_tokens or body.max_tokens
     check_max_tokens(name, max_tokens, engine.model)
-    params = _params(body, engine, {"max_tokens": name, "logprobs": "top_logprobs"}, max_tokens, body.num_logprobs)
-    asked = [message.content for message in messages]
-    return await _answer(request, body, ChatShape(), [asked], [await engine.encode_chat(messages)], params)
+    with naming({"max_tokens": name, "logprobs": "top_logprobs"}):
+        params = _params(body, engine, max_tokens, body.num_logprobs)
+        asked = [message.content for message in messages]
+        return await _answer(request, body, ChatShape(), [asked], [await engine.encode_chat(messages)], params)
 
 
 async def legacy(request: Request) -> ASGIApp:
@@ -45,7 +46,7 @@ async def legacy(request: Request) -> ASGIApp:
     body.check()
     engine = services(request).engine
     check_max_tokens("max_tokens", body.max_tokens, engine.model)
-    params = _params(body, engine, {}, body.max_tokens or _DEFAULT_LEGACY_MAX_TOKENS, body.logprobs)
+    params = _params(body, engine, body.max_tokens or _DEFAULT_LEGACY_MAX_TOKENS, body.logprobs)
     asked = body.prompts()
     prompts = [await engine.encode(p) if isinstance(p, str) else p for p in asked]
     return await _answer(request, body, LegacyShape(), asked, prompts, params)
@@ -54,14 +55,12 @@ async def legacy(request: Request) -> ASGIApp:
 def _params(
     body: ChatRequest | CompletionRequest,
     engine: EngineSeam,
-    names: dict[str, str],
     max_tokens: int | None,
     logprobs: int | None,
 ) -> SamplingParams:
     return sampling_params(
         body,
         engine.model,
-        names,
         max_tokens=max_tokens,
         logprobs=logprobs,
         n=body.n,

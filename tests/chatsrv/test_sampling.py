@@ -71,7 +71,7 @@ def test_one_stop_string_may_stand_alone() -> None:
         ({"logit_bias": {"1000": 1.0}}, "logit_bias", "0 to 999"),
         ({"logit_bias": {"1": 101.0}}, "logit_bias", "-100 to 100"),
         ({"max_output_tokens": 513}, "max_output_tokens", "at most 512"),
-        ({"max_output_tokens": 1, "min_tokens": 2}, "min_tokens", "must not exceed"),
+        ({"max_output_tokens": 1, "min_tokens": 2}, "min_tokens", "must not exceed max_output_tokens, 1"),
     ],
 )
 def test_a_bad_value_names_its_field_and_the_limit(fields: dict[str, Any], param: str, limit: str) -> None:
@@ -84,7 +84,7 @@ def test_a_bad_value_names_its_field_and_the_limit(fields: dict[str, Any], param
 
 def test_engine_fields_are_told_by_their_name_on_the_wire() -> None:
     with pytest.raises(InvalidField, match="max_output_tokens must be at least 1") as caught:
-        sampling_params(Sampling(), MODEL, {"max_tokens": "max_output_tokens"}, max_tokens=0)
+        response_params(CreateResponse(max_output_tokens=0), MODEL)
     assert caught.value.param == "max_output_tokens"
 
 

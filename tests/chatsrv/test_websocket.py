@@ -196,6 +196,10 @@ def test_a_prompt_over_the_models_length_is_refused_with_the_limit(server: Runni
         assert str(limit) in error["message"]
         socket.create("x", max_output_tokens=limit + 1)
         assert str(limit) in socket.recv()["error"]["message"]
+        socket.create("x", max_output_tokens=limit)
+        error = socket.recv()["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", "max_output_tokens")
+        assert error["message"].startswith("max_output_tokens and prompt")
         overhead = len(server.engine.submissions[0].prompt) if server.engine.submissions else 18
         assert overhead == 18
         assert socket.ask("x" * (limit - 1 - overhead), max_output_tokens=1)["status"] == "incomplete"
