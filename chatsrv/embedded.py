@@ -88,14 +88,20 @@ class EmbeddedStore:
         return self._link / "store.sock"
 
     def _prepare(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._take_lock()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self._folder / "lock").open("a+")
+        except OSError as error:
+            raise StoreStartError(
+                f"the data folder {self._folder.parent} cannot be used: {error.strerror}; "
+                "choose another folder with --data-dir"
+            ) from error
+        self._take(lock)
         self._link = Path(tempfile.mkdtemp(prefix="chatsrv-")) / "store"
         self._link.symlink_to(self._folder)
         _evict(self._socket)
 
-    def _take_lock(self) -> None:
-        lock = (self._folder / "lock").open("a+")
+    def _take(self, lock: IO[str]) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

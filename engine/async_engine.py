@@ -109,6 +109,9 @@ class Engine:
             max_model_len=sizes.max_model_len,
             eos_token_ids=loaded.eos_token_ids,
         )
+        self._runner = ModelRunner(
+            loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
+        )
         self._limits = AdmissionLimits(self.config, sizes.num_blocks, sizes.max_model_len)
         self._manager = BlockManager(
             sizes.num_blocks, sizes.num_swap_blocks, self.config.block_size, self.config.enable_prefix_cache
@@ -116,9 +119,6 @@ class Engine:
         self._scheduler = Scheduler(self.config, self._manager, CostModel(layout.block_bytes))
         self._stats = StatsRecorder(time.monotonic())
         self._tracer = Tracer()
-        self._runner = ModelRunner(
-            loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
-        )
 
     # --- text ---
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from engine.api import ChatMessage
 from engine.control_tokens import ControlTokens, StandIns
-from engine.errors import InvalidRequest
+from engine.errors import ConfigError, InvalidRequest
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PROBE = "probe"
@@ -28,7 +28,14 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Any, source: str, control: ControlTokens) -> None:
-        """``tokenizer`` is one of transformers; ``source`` the Jinja text."""
+        """
+        Args:
+            tokenizer: of transformers.
+            source: the Jinja text.
+
+        Raises:
+            ConfigError: it is no Jinja.
+        """
         self._tokenizer = tokenizer
         self._source = source
         self._control = control
@@ -112,6 +119,10 @@ class ChatTemplate:
             rendered: str = self._tokenizer.apply_chat_template(
                 conversation, chat_template=self._source, tokenize=False, add_generation_prompt=True
             )
+        except TemplateSyntaxError as error:  # found by the first rendering, while loading
+            raise ConfigError(
+                f"the chat template is no Jinja (line {error.lineno}: {error.message}); chat_template can set another"
+            ) from error
         except TemplateError as error:
             raise InvalidRequest("messages", f"the model's chat template refuses these messages: {error}") from error
         except (TypeError, ValueError, LookupError, AttributeError) as error:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.api import PositionLogprobs
 from engine.batch import ModelInput, build_input
+from engine.errors import ConfigError
 from engine.models import Model
 from engine.plan import BlockMove, BlockTransfers, Drawn, Plan, PlannedRow, StepResult
 from engine.sampler import Sampler, position_logprobs
@@ -28,6 +29,9 @@ class ModelRunner:
         num_blocks: blocks of the cache on ``device``.
         num_swap_blocks: blocks of the pool in CPU memory.
         device: where the model runs.
+
+    Raises:
+        ConfigError: there is no memory for so many blocks.
     """
 
     def __init__(
@@ -37,8 +41,14 @@ class ModelRunner:
         self._model = model
         self._block_size = block_size
         self._device = device
-        self._cache = KVCache.allocate(layout, num_blocks, device)
-        self._swap_pool = KVCache.allocate(layout, num_swap_blocks, "cpu", pinned=device.type != "cpu")
+        try:
+            self._cache = KVCache.allocate(layout, num_blocks, device)
+            self._swap_pool = KVCache.allocate(layout, num_swap_blocks, "cpu", pinned=device.type != "cpu")
+        except RuntimeError as error:
+            raise ConfigError(
+                f"num_blocks ({num_blocks}) or num_swap_blocks ({num_swap_blocks}) must be lower: there is no memory "
+                f"for so many blocks of {layout.block_bytes} bytes"
+            ) from error
         self._sampler = Sampler()
 
     @torch.inference_mode()

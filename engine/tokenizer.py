@@ -29,6 +29,7 @@ class Tokenizer:
 
         Raises:
             ModelLoadError: of a kind that we cannot read the vocabulary of.
+            ConfigError: the chat template is no Jinja.
         """
         source = chat_template or _own_template(tokenizer)
         self.vocabulary: Sequence[bytes] = read_vocabulary(tokenizer, vocab_size)

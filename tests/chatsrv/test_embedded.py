@@ -46,6 +46,13 @@ async def test_a_second_start_in_one_folder_is_refused(tmp_path: Path) -> None:
         await put(url, "still", "works")
 
 
+@pytest.mark.parametrize(("folder", "why"), [("a_file", "Not a directory"), ("/proc/x", "No such file")])
+async def test_what_cannot_be_a_folder_is_refused_with_the_reason(tmp_path: Path, folder: str, why: str) -> None:
+    (tmp_path / "a_file").write_text("")
+    with pytest.raises(StoreStartError, match=f"{folder} cannot be used: {why}.*--data-dir"):
+        await EmbeddedStore(tmp_path / folder).__aenter__()
+
+
 async def test_folders_may_lie_deep(tmp_path: Path) -> None:
     """Longer than a Unix socket's address may be."""
     deep = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 6)

@@ -12,7 +12,17 @@ import pytest
 import pytest_asyncio
 import torch
 
-from engine import Engine, EngineConfig, EngineStopped, InvalidRequest, Output, QueueFull, RequestFailed, SamplingParams
+from engine import (
+    ConfigError,
+    Engine,
+    EngineConfig,
+    EngineStopped,
+    InvalidRequest,
+    Output,
+    QueueFull,
+    RequestFailed,
+    SamplingParams,
+)
 from engine.async_engine import LONG_TEXT_CHARS
 from engine.loading import LoadedModel, load_model
 from tests.engine.models.tiny import save_tiny
@@ -235,6 +245,11 @@ async def test_a_finished_turn_can_be_located(engine: Engine) -> None:
     assert found.key is not None
     assert (found.num_device_tokens, found.num_cpu_tokens) == (24, 0), "31 of 32 tokens are computed: 3 full blocks"
     assert engine.locate_prefix(ids, salt=b"other").key is None
+
+
+async def test_more_blocks_than_memory_stop_the_start(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"num_blocks \(1000000000000\) .*no memory"):
+        await Engine(config(folder, num_blocks=10**12)).__aenter__()
 
 
 async def test_short_texts_do_not_wait_for_long_ones(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,12 @@ def test_a_template_may_come_from_the_settings(tmp_path: Path) -> None:
         read_template(str(tmp_path / "nowhere.jinja"))
 
 
+@pytest.mark.parametrize("broken", ["{%bad", "{{ messages", "{{ messages | no_such_filter }}", "{% endfor %}"])
+def test_a_template_that_is_no_jinja_stops_the_start(broken: str) -> None:
+    with pytest.raises(ConfigError, match=r"the chat template is no Jinja .line 1: .*chat_template"):
+        Tokenizer(byte_tokenizer(), 300, read_template(broken))
+
+
 def test_of_several_templates_the_default_one_is_taken() -> None:
     expected = Tokenizer(byte_tokenizer(chat_template=CHAT_TEMPLATE), 300).encode_chat(USER)
     several = byte_tokenizer(chat_template={"tool_use": "{{ 'x' }}", "default": CHAT_TEMPLATE})
