@@ -193,6 +193,14 @@ def test_settings_go_with_the_conversation(page: Page, engine: FakeEngine) -> No
     assert "Answer like a pirate." in engine.submissions[-1].text
 
 
+def test_the_longest_answer_leaves_room_for_the_question(page: Page, engine: FakeEngine) -> None:
+    page.keyboard.press("Control+,")
+    page.get_by_label("Longest answer (tokens)").fill(str(engine.max_model_len))
+    page.get_by_role("button", name="Close").click()
+    ask(page, "Ahoy")
+    assert engine.submissions[-1].params.max_tokens == engine.max_model_len // 2
+
+
 def save_as(page: Page, name: str, path: Path) -> Path:
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:

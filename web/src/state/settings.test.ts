@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { DEFAULT_SETTINGS, MAX_INSTRUCTIONS, fromMetadata, samplingFields, toMetadata, type Settings } from "./settings";
+import { DEFAULT_SETTINGS, MAX_INSTRUCTIONS, fromMetadata, longestAnswer, samplingFields, toMetadata, type Settings } from "./settings";
 
 const settings: Settings = {
   instructions: "Answer in verse. ".repeat(100),
@@ -22,6 +22,13 @@ describe("metadata", () => {
     expect(fromMetadata({})).toEqual(DEFAULT_SETTINGS);
     expect(fromMetadata({ settings: "not json" })).toEqual(DEFAULT_SETTINGS);
     expect(fromMetadata({ settings: "null" })).toEqual(DEFAULT_SETTINGS);
+  });
+});
+
+describe("longestAnswer", () => {
+  it("leaves room for the question", () => {
+    expect(longestAnswer(8192)).toBe(4096);
+    expect(longestAnswer(1)).toBe(1);
   });
 });
 

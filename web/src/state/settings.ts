@@ -28,6 +28,11 @@ export const DEFAULT_SETTINGS: Settings = {
 
 export const MAX_ANSWERS = 4;
 
+/** The longest answer to be asked for, in tokens: the other half is left to the conversation, which must fit as well. */
+export function longestAnswer(maxModelLen: number): number {
+  return Math.max(1, Math.floor(maxModelLen / 2));
+}
+
 const PIECE_LENGTH = 512;
 const MAX_PIECES = 8;
 export const MAX_INSTRUCTIONS = PIECE_LENGTH * MAX_PIECES;
