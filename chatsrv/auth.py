@@ -6,6 +6,7 @@ the key for a cookie that scripts cannot read and that no other site's page can 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
@@ -24,6 +25,7 @@ from chatsrv.services import services
 
 COOKIE = "chatsrv_key"
 POLICY_VIOLATION = 1008
+IDLE_CHECK_S = 2.0
 
 
 class Authentication:
@@ -68,7 +70,10 @@ class Authentication:
 
 
 class _GuardedSocket:
-    """Checks the key again with each message in either direction, and closes the socket once it may no longer."""
+    """Checks the key again with each message in either direction, and now and then where there is none.
+
+    It closes the socket once it may no longer be open.
+    """
 
     def __init__(self, receive: Receive, send: Send, check: Callable[[], object]) -> None:
         self._receive = receive
@@ -76,10 +81,16 @@ class _GuardedSocket:
         self._check = check
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "websocket.disconnect":
-            return message
-        return message if await self._is_allowed() else {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+        message = None
+        while message is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_CHECK_S):
+                    message = await self._receive()
+            if message is not None and message["type"] == "websocket.disconnect":
+                return message
+            if not await self._is_allowed():
+                return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+        return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "websocket.send" and not await self._is_allowed():

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
-from chatsrv import keyring
+from chatsrv import auth, keyring
 from chatsrv.account import Accounts
 from chatsrv.app import ROUTES
 from chatsrv.auth import Authentication
@@ -177,6 +177,16 @@ def test_a_key_that_is_taken_away_ends_its_sockets_and_opens_nothing_more(
         assert _status(guarded, "GET", "/v1/models", ADA) == 401
         assert bob.ask("x")["status"] == "completed"
     assert "Traceback" not in caplog.text
+
+
+def test_an_idle_socket_ends_with_its_key(guarded: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(auth, "IDLE_CHECK_S", 0.05)
+    with socket(guarded, ADA) as ada, socket(guarded, BOB) as bob:
+        Path(guarded.settings.api_keys).write_text(entry("bob", "admin", BOB))
+        with pytest.raises(ConnectionClosedError, match="1008"):
+            ada.recv()
+        assert bob.ask("x")["status"] == "completed"
 
 
 def test_a_frame_under_a_key_that_was_taken_away_does_nothing(
