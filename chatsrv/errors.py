@@ -5,7 +5,7 @@ ApiError
 ├── InvalidField          400  a field is missing, of a wrong type or beyond a limit
 │   ├── UnknownField      400  a field that nobody has heard of
 │   └── UnsupportedField  400  a field of the standard that we cannot honour
-├── NotResumable          400  the events are gone; the answer may still be there
+├── NotResumable          400  the events are gone, or all told; the answer may still be there
 ├── Unauthorized          401  no key, or none that we know
 ├── NotFound              404  no such thing, or somebody else's
 ├── Forbidden             403  wrong origin or host
@@ -40,7 +40,7 @@ class ErrorBody(Struct, kw_only=True):
 
 
 class ErrorAnswer(Struct, kw_only=True):
-    """``response`` comes with ``not_resumable``: the final state of the response whose events are gone."""
+    """``response``, in its final state, comes where no events of it can follow."""
 
     error: ErrorBody
     response: Any | UnsetType = UNSET
@@ -125,8 +125,8 @@ class UnsupportedField(InvalidField):
 class NotResumable(_Refused):
     default_code = "not_resumable"
 
-    def __init__(self, message: str, *, response: Any) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, response: Any, code: str | None = None) -> None:
+        super().__init__(message, code=code)
         self.response = response
 
 

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from chatsrv import steering
 from chatsrv.account import Account
 from chatsrv.drain import SERVICE_RESTART
-from chatsrv.errors import Busy, InvalidField, InvalidJson, NotFound, Restarting
+from chatsrv.errors import Busy, InvalidField, InvalidJson, NotFound, NotResumable, Restarting
 from chatsrv.failures import answer_to
 from chatsrv.generation import Generation
 from chatsrv.ids import has_form
@@ -192,9 +192,13 @@ class Connection:
     async def _resume(self, event: ResponseResume) -> None:
         self._num_busy += 1
         try:
-            await self._pump(
-                self._responses.follow(self._caller, event.response_id, event.starting_after), event.stream_id
-            )
+            batches = self._responses.follow(self._caller, event.response_id, event.starting_after)
+            if not await self._pump(batches, event.stream_id):
+                raise NotResumable(
+                    f"the response has ended, and no event of it follows number {event.starting_after}",
+                    response=await self._responses.retrieve(self._caller, event.response_id),
+                    code="nothing_to_resume",
+                )
         except WebSocketDisconnect:
             pass  # the client left in the middle, as clients do
         except Exception as error:
@@ -202,16 +206,21 @@ class Connection:
         finally:
             self._done()
 
-    async def _pump(self, batches: AsyncGenerator[list[Entry], None], stream_id: str | None) -> None:
+    async def _pump(self, batches: AsyncGenerator[list[Entry], None], stream_id: str | None) -> bool:
+        """Send all; returns whether the client heard anything, if only that the server goes."""
+        heard = False
         try:
             async with aclosing(batches):
                 async for batch in batches:
+                    heard = True
                     for position, entry in enumerate(merge_deltas(batch) if self._is_slow() else batch):
                         await self._send(_on_lane(entry.data, stream_id))
                         if position % _BREATH == _BREATH - 1:
                             await asyncio.sleep(0)
         except Restarting:
             await self._leave()
+            heard = True
+        return heard
 
     async def _refuse(self, error: Exception, stream_id: str | None) -> None:
         await self._send(_on_lane(msgspec.json.encode(answer_to(error).event()), stream_id))

@@ -62,6 +62,22 @@ def test_replay_and_live_are_the_undisturbed_stream(
     assert text_of(events) == output_text(events[-1]["response"]) == text
 
 
+@pytest.mark.parametrize("beyond", [0, 1, 1000])
+def test_a_resume_after_the_last_event_is_told_that_nothing_follows(server: RunningServer, beyond: int) -> None:
+    with Socket(server) as socket:
+        socket.create("hi")
+        last = socket.answer()[-1]
+        position = last["sequence_number"] + beyond
+        resume = {"response_id": last["response"]["id"], "starting_after": position, "stream_id": "a"}
+        socket.send("response.resume", **resume)
+        refusal = socket.recv()
+        assert (refusal["type"], refusal["stream_id"]) == ("error", "a")
+        assert refusal["error"]["code"] == "nothing_to_resume"
+        assert str(position) in refusal["error"]["message"]
+        assert output_text(refusal["response"]) == output_text(last["response"]) == "You said: hi"
+        assert output_text(socket.ask("on")) == "You said: on"
+
+
 def test_readers_who_leave_while_their_answer_is_preempted_have_all_of_it(tmp_path: Path) -> None:
     """Three answers of 200 tokens share room for two."""
     settings = {"num_blocks": 24, "num_swap_blocks": 24, "max_model_len": 256}
