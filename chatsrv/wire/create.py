@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from chatsrv.errors import InvalidField, UnsupportedField
+from chatsrv.errors import InvalidField, NotFound, UnsupportedField
 from chatsrv.ids import Kind, has_form
 from chatsrv.wire.fields import Ignored, NoToolChoice, NoTools, Unsupported, check_supported, only
 from chatsrv.wire.items import InputMessage
@@ -153,7 +153,7 @@ class CreateResponse(Sampling, kw_only=True, forbid_unknown_fields=True):
 
 def _check_id(param: str, value: str | None, kind: Kind, code: str) -> None:
     if value is not None and not has_form(value, kind):
-        raise InvalidField(param, f"{param}: no such {kind}_… identifier", code=code)
+        raise NotFound(f"{param}: no such {kind}_… identifier", param=param, code=code)
 
 
 def _is_plain_text(text: object) -> bool:

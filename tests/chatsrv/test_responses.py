@@ -67,7 +67,7 @@ def test_sse_events_have_the_shape_of_the_clients_types(server: RunningServer) -
         (b'{"input": "x", "foo": 1}', 400, "unknown_field", "foo"),
         (b'{"input": "x", "tools": [{"type": "web_search"}]}', 400, "unsupported_field", "tools"),
         (b'{"input": "x", "model": "gpt-6"}', 404, "model_not_found", "model"),
-        (b'{"input": "x", "previous_response_id": "../x"}', 400, "previous_response_not_found", "previous_response_id"),
+        (b'{"input": "x", "previous_response_id": "../x"}', 404, "previous_response_not_found", "previous_response_id"),
         (b'{"input": "x", "stream": true, "temperature": -1}', 400, "invalid_value", "temperature"),
     ],
 )

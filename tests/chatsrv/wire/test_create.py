@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatsrv.errors import InvalidField, UnsupportedField
+from chatsrv.errors import InvalidField, NotFound, UnsupportedField
 from chatsrv.ids import new_id, new_tag
 from chatsrv.wire import strict
 from chatsrv.wire.completions import ChatRequest, CompletionRequest
@@ -89,7 +89,7 @@ def test_fields_that_do_not_go_together(fields: dict[str, Any], param: str) -> N
 @pytest.mark.parametrize("value", ["a:b", "../x", "*", "{x}", "resp_\n", "resp_" + "x" * 10_000, "", "resp_{tag}:*"])
 @pytest.mark.parametrize("param", ["previous_response_id", "conversation"])
 def test_identifiers_are_checked_before_they_become_keys(param: str, value: str) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with pytest.raises(NotFound) as caught:
         check({param: value})
     assert caught.value.param == param
     assert value not in caught.value.message or not value
