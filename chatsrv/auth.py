@@ -25,7 +25,7 @@ from chatsrv.services import services
 
 COOKIE = "chatsrv_key"
 POLICY_VIOLATION = 1008
-IDLE_CHECK_S = 2.0
+IDLE_CHECK_S = 5.0
 
 
 class Authentication:
