@@ -208,11 +208,8 @@ def test_a_token_costs_few_calls_of_python(loaded: LoadedModel) -> None:
     assert (many - few) / 16 <= 90
 
 
-def test_a_token_keeps_little_in_memory_and_a_request_nothing(loaded: LoadedModel) -> None:
-    loop, _ = make(loaded)
-    for _ in range(2):  # what is cached once is there afterwards
-        submit(loop, 8)
-        loop.run()
+def blocks_kept(loop: Loop) -> tuple[float, int]:
+    """Blocks of Python's memory that a token keeps while its request runs, and that the requests keep afterwards."""
     gc.collect()
     before = sys.getallocatedblocks()
     submit(loop, 8)
@@ -226,5 +223,15 @@ def test_a_token_keeps_little_in_memory_and_a_request_nothing(loaded: LoadedMode
     per_token = (sys.getallocatedblocks() - begun) / (8 * 16)
     loop.run()
     gc.collect()
+    return per_token, sys.getallocatedblocks() - before
+
+
+def test_a_token_keeps_little_in_memory_and_a_request_nothing(loaded: LoadedModel) -> None:
+    loop, _ = make(loaded)
+    for _ in range(2):  # what is cached once is there afterwards
+        submit(loop, 8)
+        loop.run()
+    # Other threads of the process, such as the test runner's, allocate as well, but not each time.
+    per_token, left = map(min, zip(*(blocks_kept(loop) for _ in range(4)), strict=True))
     assert per_token <= 1
-    assert sys.getallocatedblocks() - before <= 100
+    assert left <= 100
