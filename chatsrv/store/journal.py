@@ -84,8 +84,9 @@ class Journal:
         if self._task is None:
             return
         groups = [*self._in_flight.values(), *self._waiting.values()]
-        if not all([await self._written(group, timeout_s) for group in groups]):
-            log.error("the store is away: %d writes are lost", len(groups))
+        written = await asyncio.gather(*(self._written(group, timeout_s) for group in groups))
+        if num_lost := written.count(False):
+            log.error("the store is away: %d writes are lost", num_lost)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

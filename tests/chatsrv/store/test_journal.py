@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, cast
+
+import pytest
+from redis.exceptions import ConnectionError
 
 from chatsrv.ids import new_id, new_tag
 from chatsrv.store.journal import FLUSH_INTERVAL_S, Journal
@@ -31,6 +35,11 @@ class SlowStore:
         return [None] * self._num_commands
 
 
+class AwayStore(SlowStore):
+    async def execute(self, raise_on_error: bool) -> list[None]:
+        raise ConnectionError("it is away")
+
+
 class SureLeases:
     async def check(self) -> None:
         """They hold."""
@@ -48,3 +57,14 @@ async def test_what_comes_while_a_batch_is_written_waits_for_the_next_one() -> N
     num_intervals = (loop.time() - began) / FLUSH_INTERVAL_S
     await journal.close()
     assert 1 <= store.num_transactions <= 2 + num_intervals
+
+
+async def test_all_that_waits_for_a_store_that_is_away_has_one_time_limit(caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal(AwayStore(), 60, cast(Leases, SureLeases()), lambda response_ids: None)
+    journal.start()
+    for number in range(50):
+        journal.write(f"slot {number}", [("SET", "key", "value")])
+    with caplog.at_level(logging.ERROR, "chatsrv.store"):
+        async with asyncio.timeout(10):  # one limit after the other would be 25 s
+            await journal.close(timeout_s=0.5)
+    assert "50 writes are lost" in caplog.text
