@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from tests.chatsrv.conftest import ServerThread, free_port, wait_until
+from tests.chatsrv.conftest import ServerThread, free_port, store_answers, wait_until
 from tests.chatsrv.sockets import Socket, output_text, text_of
 from tests.fakes import FakeEngine
 from tests.machine import need_program
@@ -38,7 +38,7 @@ class SmallDisk:
         command = [need_program("redis-server"), *options, "--dir", str(self._folder)]
         # Python ignores the signal that would kill who goes beyond the limit, and so shall Redis.
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, restore_signals=False)
-        wait_until(self._answers)
+        wait_until(lambda: store_answers(self.client))
 
     def fill(self) -> None:
         """Leave room for a few bytes, so that a write is cut in the middle."""
@@ -53,12 +53,6 @@ class SmallDisk:
 
     def _limit(self, num_bytes: int) -> None:
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.ConnectionError:
-            return False
 
 
 @pytest.fixture

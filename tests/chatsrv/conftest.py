@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from openai import AsyncOpenAI, OpenAI
 
 from chatsrv.seam import EngineSeam
@@ -110,6 +111,14 @@ class ServerThread:
             self._started.set()
         ready.cancel()
         await running
+
+
+def store_answers(client: redis.Redis) -> bool:
+    """Whether a Redis that was just started is there."""
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
 
 
 def free_port() -> int:

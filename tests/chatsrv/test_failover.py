@@ -20,7 +20,7 @@ from chatsrv.records import ItemRecord, ResponseRecord, Session
 from chatsrv.store import Store, connect
 from chatsrv.wire import events
 from chatsrv.wire.response import Response
-from tests.chatsrv.conftest import ServerThread, free_port, wait_until
+from tests.chatsrv.conftest import ServerThread, free_port, store_answers, wait_until
 from tests.chatsrv.sockets import Socket, output_text, text_of
 from tests.fakes import FakeEngine
 from tests.machine import need_program
@@ -40,17 +40,11 @@ class Redis:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         stack.callback(self.kill)
         self.client = stack.enter_context(redis.Redis(port=self.port))
-        wait_until(self._answers, 30)
+        wait_until(lambda: store_answers(self.client), 30)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.RedisError:
-            return False
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import redis
 
 from chatsrv.ids import tag_of
 from chatsrv.store import keys
-from tests.chatsrv.conftest import ServerThread, free_port, wait_until
+from tests.chatsrv.conftest import ServerThread, free_port, store_answers, wait_until
 from tests.chatsrv.sockets import Socket, output_text, text_of
 from tests.fakes import FakeEngine
 from tests.machine import need_program
@@ -37,18 +37,12 @@ class Outage:
         options = ["--port", str(self._port), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         command = [need_program("redis-server"), *options, "--dir", str(self._folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        wait_until(self._answers)
+        wait_until(lambda: store_answers(self.client))
 
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.ConnectionError:
-            return False
 
 
 @pytest.fixture
