@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.api import ChatMessage
 from engine.control_tokens import ControlTokens, StandIns
@@ -36,7 +37,8 @@ class ChatTemplate:
         Raises:
             ConfigError: it is no Jinja.
         """
-        self._tokenizer = tokenizer
+        # The template's variables. The tokenizer itself, tens of megabytes with a large vocabulary, is not kept.
+        self._special_tokens = tokenizer.special_tokens_map
         self._source = source
         self._control = control
         self._folds_system = not self._takes_system()
@@ -49,6 +51,8 @@ class ChatTemplate:
         """
         self._check(messages)
         messages = self._without_empty_system(messages)
+        if not messages:
+            raise InvalidRequest("messages", "messages must hold at least one message that says something")
         if self._folds_system:
             messages = fold_system(messages)
         stand_ins = StandIns([self._source, *(message.content for message in messages)])
@@ -66,8 +70,6 @@ class ChatTemplate:
         ]
 
     def _check(self, messages: Sequence[ChatMessage]) -> None:
-        if not messages:
-            raise InvalidRequest("messages", "messages must hold at least one message")
         for message in messages:
             if message.role not in ROLES:
                 raise InvalidRequest("messages", f"the role of a message must be one of {', '.join(ROLES)}")
@@ -115,9 +117,10 @@ class ChatTemplate:
         conversation = [
             {"role": message.role, "content": content} for message, content in zip(messages, contents, strict=True)
         ]
+        rendered: str
         try:
-            rendered: str = self._tokenizer.apply_chat_template(
-                conversation, chat_template=self._source, tokenize=False, add_generation_prompt=True
+            (rendered,), _ = render_jinja_template(
+                [conversation], chat_template=self._source, add_generation_prompt=True, **self._special_tokens
             )
         except TemplateSyntaxError as error:  # found by the first rendering, while loading
             raise ConfigError(

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
+from engine.loading.configuration import read_folder_config
 from engine.loading.gguf import GGUFFile
 from engine.loading.gguf_translation import read_config, read_tensors
 from engine.loading.low_bits import stored_bits
@@ -131,26 +132,11 @@ def _read_gguf(files: ModelFiles, keep_low_bits: bool) -> _Parts:
 def _read_folder(files: ModelFiles) -> _Parts:
     config = read_folder_config(files.folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
+        # Given the configuration, it does not read one of its own.
+        tokenizer = AutoTokenizer.from_pretrained(files.folder, config=config, local_files_only=True)
     except Exception as error:
         raise ModelLoadError(f"the tokenizer in {files.folder} cannot be read: {error}") from error
     return _Parts(config, tokenizer, read_safetensors(files.shards))
-
-
-def read_folder_config(folder: Path) -> Any:
-    """The transformers configuration in a folder.
-
-    Raises:
-        ModelLoadError: it cannot be read, or speaks of weights in a form that we cannot read.
-    """
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except Exception as error:
-        raise ModelLoadError(f"{folder / 'config.json'} cannot be read: {error}") from error
-    if getattr(config, "quantization_config", None):
-        method = config.quantization_config.get("quant_method", "unknown")
-        raise ModelLoadError(f"{folder} holds weights quantised by {method}, which we cannot read")
-    return config
 
 
 def choose_device(setting: str) -> torch.device:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from engine.errors import ModelLoadError
+from engine.loading.configuration import make_config
 from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.models.weights import Read
 from kernels import GroupedWeight
@@ -64,7 +64,7 @@ def read_config(file: GGUFFile) -> Any:
         settings = _shape(values, file) | _details(values, file)
     except KeyError as error:
         raise ModelLoadError(f"{file.path} lacks the metadata {prefix}{error.args[0]}") from error
-    return AutoConfig.for_model(model_type, **settings)
+    return make_config(model_type, **settings)
 
 
 def _shape(values: Mapping[str, Any], file: GGUFFile) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from safetensors import safe_open
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
-from engine.loading import choose_device, choose_dtype, find_max_position, has_few_bits, read_folder_config
+from engine.loading import choose_device, choose_dtype, find_max_position, has_few_bits
+from engine.loading.configuration import read_folder_config
 from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.loading.gguf_translation import read_config
 from engine.loading.low_bits import stored_bits

@@ -165,6 +165,7 @@ def test_control_ids_that_the_model_was_talked_into_are_not_spliced() -> None:
         ([ChatMessage("root", "a")], "must be one of system, developer, user, assistant, tool"),
         ([ChatMessage("user<|end|>", "a")], "must be one of system"),
         ([], "at least one message"),
+        ([ChatMessage("system", " ")], "at least one message"),
         ([user("hi \ud83d")], "lone surrogate"),
     ],
 )
