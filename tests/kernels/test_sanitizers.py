@@ -29,7 +29,7 @@ def need_sanitizer() -> str:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_grid_is_clean(name: str, tmp_path: Path) -> None:
+def test_kernels_and_whole_decoders_are_clean(name: str, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "CXX": "g++",
