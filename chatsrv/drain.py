@@ -1,4 +1,4 @@
-"""Going down in order: no new work, then what runs may end, then what still runs is handed over."""
+"""Going down in order: no new work, then what runs may end, then what still runs is handed over and all must leave."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ SERVICE_RESTART = 1012
 
 
 class Drain:
-    """Whether the server is going. Sockets leave as they become idle; new work is for another server."""
+    """Whether the server is going. Sockets leave as they become idle; new work is for another server.
+
+    Attributes:
+        is_over: nobody may stay any longer, not even to hear what runs in another server.
+    """
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()
+        self.is_over = False
 
     @property
     def is_begun(self) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from chatsrv.account import Accounts
 from chatsrv.drain import Drain
-from chatsrv.errors import InvalidField, NotFound, NotResumable, Unavailable
+from chatsrv.errors import InvalidField, NotFound, NotResumable, Restarting, Unavailable
 from chatsrv.generation import Generation
 from chatsrv.ids import tag_of
 from chatsrv.keyring import Caller
@@ -76,6 +76,7 @@ class Responses:
 
     async def hand_over(self) -> None:
         """Stop what still runs: it goes on in another server, or in the next one. What is not stored fails."""
+        self.drain.is_over = True
         await self._placement.close()
         generations = list(self._running.values())
         for generation in generations:
@@ -136,6 +137,7 @@ class Responses:
         Raises:
             NotFound: no such response.
             NotResumable: its events are gone.
+            Restarting: the rest is told by another server.
         """
         generation = self.running(caller, response_id)
         if generation is None:
@@ -180,6 +182,8 @@ class Responses:
     async def _follow_stored(self, caller: Caller, record: ResponseRecord, starting_after: int) -> Batches:
         response_id, position = record.response.id, starting_after
         while True:
+            if self.drain.is_over:
+                raise Restarting
             if generation := self.running(caller, response_id):  # it came here
                 async for entries in self.follow_running(generation, position):
                     yield entries

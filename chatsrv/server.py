@@ -11,6 +11,7 @@ from functools import partial
 
 import uvicorn
 
+from chatsrv import handshakes
 from chatsrv.access import Access
 from chatsrv.app import EngineFactory, create_app
 from chatsrv.settings import ServerSettings
@@ -22,6 +23,8 @@ class AddressError(Exception):
 
 SEND_BUFFER_BYTES = 128 * 1024
 UNREAD_TIMEOUT_MS = 60_000
+LAST_HANDSHAKES_S = 0.05
+LAST_REQUESTS_S = 0.2
 DRAIN_LOOK_S = 0.05
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -70,9 +73,24 @@ class Server:
                 stopping = asyncio.create_task(self._stopping.wait(), name="wait for stop")
                 await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
+                await self._close_door(listener)
                 await self._drain()
                 self._uvicorn.should_exit = True
                 await serving
+
+    async def _close_door(self, listener: socket.socket) -> None:
+        """Refuse connections: any proxy takes another server then, for any request. What was on its way is served."""
+        handshakes.begin_no_more(listener)
+        await self._wait(LAST_HANDSHAKES_S)
+        for server in self._uvicorn.servers:
+            server.close()
+        await self._wait(LAST_REQUESTS_S)
+
+    async def _wait(self, duration_s: float) -> None:
+        """For so long, but no longer than it may take to drain."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(duration_s, self._settings.drain_timeout_s)):
+                await self._hurrying.wait()
 
     async def _drain(self) -> None:
         """Answers end, sockets leave, requests are served; at the time limit what still runs is handed over."""

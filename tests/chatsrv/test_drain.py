@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+import chatsrv.server
 from chatsrv.drain import Drain
 from chatsrv.errors import Restarting
-from tests.chatsrv.conftest import ServerThread, wait_until
+from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import Socket, output_text
 from tests.fakes import FakeEngine
@@ -36,22 +39,41 @@ def closed_with(socket: Socket) -> int | None:
         return error.rcvd.code if error.rcvd else None
 
 
+@contextmanager
+def connected(server: RunningServer) -> Iterator[httpx.Client]:
+    """A client with a connection that stays."""
+    with httpx.Client(base_url=server.url) as client:
+        assert client.get("/readyz").status_code == 200
+        yield client
+
+
+def refuses_connections(server: RunningServer) -> bool:
+    try:
+        httpx.get(server.url)
+    except httpx.ConnectError:
+        return True
+    return False
+
+
 def test_running_answers_end_and_nothing_new_begins(serve: Callable[..., ServerThread]) -> None:
     engine = FakeEngine(paused=True)
     thread = serve(engine, drain_timeout_s=60)
-    with thread as server, Socket(server) as idle, Socket(server) as busy:
+    with thread as server, connected(server) as client, Socket(server) as idle, Socket(server) as busy:
+        early = socket.create_connection((client.base_url.host, client.base_url.port))
         busy.create("x", stream_id="a")
         busy.until("response.in_progress")
         thread.stop()
         assert closed_with(idle) == 1012
-        ready = httpx.get(f"{server.url}/readyz")
+        with pytest.raises(ConnectionRefusedError):
+            Socket(server)
+        ready = client.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "draining")
         for path, body in {"/v1/responses": {"input": "x"}, "/v1/completions": {"prompt": "x"}}.items():
-            refused = httpx.post(f"{server.url}{path}", json=body)
+            refused = client.post(path, json=body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_restarting")
             assert refused.headers["Retry-After"] == "1"
         with pytest.raises(InvalidStatus) as upgrade:
-            Socket(server).__enter__()
+            Socket(server, sock=early)
         assert upgrade.value.response.status_code == 503
         busy.create("y", stream_id="b")
         error = busy.recv()
@@ -59,6 +81,36 @@ def test_running_answers_end_and_nothing_new_begins(serve: Callable[..., ServerT
         engine.paused = False
         assert output_text(busy.answer()[-1]["response"]) == "You said: x"
         assert closed_with(busy) == 1012
+
+
+def test_what_is_on_its_way_when_the_signal_comes_is_answered(
+    serve: Callable[..., ServerThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chatsrv.server, "LAST_REQUESTS_S", 3600.0)
+    thread = serve(FakeEngine(), drain_timeout_s=3600)
+    with thread as server, connected(server) as client:
+        thread.stop()
+        wait_until(lambda: refuses_connections(server))
+        assert client.post("/v1/responses", json={"input": "x"}).json()["status"] == "completed"
+        thread.stop()
+
+
+def test_who_hears_what_runs_elsewhere_is_told_to_come_back(
+    serve: Callable[..., ServerThread], redis_server: str
+) -> None:
+    thread = serve(FakeEngine(), drain_timeout_s=0.1, redis_url=redis_server)
+    elsewhere = FakeEngine(paused=True)
+    with thread as server, serve(elsewhere, redis_url=redis_server) as other, Socket(other) as asking:
+        asking.create("x")
+        response_id = asking.until("response.in_progress")[0]["response"]["id"]
+        with httpx.stream("GET", f"{server.url}/v1/responses/{response_id}?stream=true", timeout=60) as sse:
+            lines = sse.iter_lines()
+            while "response.created" not in next(lines):
+                pass
+            thread.stop()
+            assert any("server_restarting" in line for line in lines)
+        elsewhere.paused = False
+        assert output_text(asking.answer()[-1]["response"]) == "You said: x"
 
 
 def test_at_the_limit_streams_and_whole_answers_are_told_to_come_back(serve: Callable[..., ServerThread]) -> None:
