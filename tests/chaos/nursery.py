@@ -42,7 +42,7 @@ async def make_engine() -> AsyncIterator[EngineSeam]:
 
 def serve(given: dict[str, Any]) -> None:
     given["data_dir"] = Path(given["data_dir"])
-    settings = ServerSettings(**given, log_level="error", drain_timeout_s=0.3)
+    settings = ServerSettings(**{"drain_timeout_s": 0.3, "log_level": "error"} | given)
     asyncio.run(Server(settings, make_engine).run(handle_signals=True))
 
 

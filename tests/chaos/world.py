@@ -68,8 +68,12 @@ class World:
             return all(httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200 for port in self._servers)
         return False
 
+    @property
+    def ports(self) -> list[int]:
+        return list(self._servers)
+
     def port(self) -> int:
-        return self._random.choice(list(self._servers))
+        return self._random.choice(self.ports)
 
     async def hurt(self, proxy: Proxy) -> None:
         """One misfortune."""
@@ -84,11 +88,14 @@ class World:
             await asyncio.sleep(self._random.random())
             await asyncio.to_thread(self.start_redis)
         else:
-            port = self.port()
-            with suppress(ProcessLookupError):
-                os.kill(self._servers[port], signal.SIGKILL if what == "kill" else signal.SIGTERM)
-            await asyncio.to_thread(_wait_for_death, self._servers[port])
-            self.start_server(port)
+            await self.replace_server(self.port(), signal.SIGKILL if what == "kill" else signal.SIGTERM)
+
+    async def replace_server(self, port: int, how: signal.Signals) -> None:
+        """End a server by a signal, and start another in its place once it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self._servers[port], how)
+        await asyncio.to_thread(_wait_for_death, self._servers[port])
+        self.start_server(port)
 
     def left_running(self) -> dict[bytes, bytes]:
         with redis.Redis(port=self._redis_port) as client:
