@@ -111,9 +111,9 @@ class Conversations:
             tree = await self._store.tree(tag)
             moved = tree.remove(item_id) if item_id in tree else []
             check_none_grows(moved, "item_id")
-            await self._store.put_items(tag, moved, deleted=[item_id])
             if session.head_id == item_id:
                 await self._store.put_head(tag, item.parent_id or "")
+            await self._store.put_items(tag, moved, deleted=[item_id])
         return on_wire(session)
 
     async def _tree(self, caller: Caller, conversation_id: str) -> ItemTree:

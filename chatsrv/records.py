@@ -82,11 +82,9 @@ class ResponseRecord(Struct, kw_only=True):
     prompt_token_ids: list[int] = field(default_factory=list)
 
     @property
-    def last_item_id(self) -> str | None:
-        """Where a continuation goes on: the answer, or what was asked if there is none."""
-        if self.output_item_id is not None:
-            return self.output_item_id
-        return self.input_item_ids[-1] if self.input_item_ids else self.parent_item_id
+    def last_item_ids(self) -> list[str]:
+        """Where a continuation goes on, the last first: the answer, or what is before it if that was deleted."""
+        return [*filter(None, [self.output_item_id]), *self.input_item_ids[::-1], *filter(None, [self.parent_item_id])]
 
 
 class PrefixPlace(Struct, kw_only=True):

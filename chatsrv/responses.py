@@ -233,12 +233,17 @@ class Responses:
         await self.cancel(caller, response_id)
         record = await self._store.response(caller.owner, response_id)
         async with self.planning(tag_of(response_id)):
+            session = await self._store.session(caller.owner, tag_of(response_id), NotFound("no such response"))
             tree = await self._store.tree(tag_of(response_id))
+            path = tree.path(session.head_id)
             item_ids = [*record.input_item_ids, *filter(None, [record.output_item_id])]
             gone = [item_id for item_id in item_ids if item_id in tree]
             moved = [item for item_id in gone for item in tree.remove(item_id)]
             kept = [item for item in moved if item.id in tree]
             check_none_grows(kept, "response_id")
+            if session.head_id in gone:
+                head_id = next((item.id for item in reversed(path) if item.id in tree), "")
+                await self._store.put_head(tag_of(response_id), head_id)
             await self._store.put_items(tag_of(response_id), kept, deleted=gone)
             await self._store.delete_response(tag_of(response_id), response_id)
 

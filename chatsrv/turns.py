@@ -114,7 +114,7 @@ class TurnPlanner:
             return Base(tag, previous.session, path, path[-1].created_ns, is_stored=False)
         record = await self._previous(caller, request.previous_response_id)
         session = await self._store.session(caller.owner, tag, _no_previous())
-        return await self._at(tag, session, record.last_item_id)
+        return await self._at(tag, session, *record.last_item_ids)
 
     async def _in_conversation(self, caller: Caller, request: CreateResponse, tag: str) -> Base:
         session = await self._store.conversation(caller.owner, request.conversation_id or "", "conversation")
@@ -122,11 +122,11 @@ class TurnPlanner:
             if tag_of(request.previous_response_id) != tag:
                 raise InvalidField("previous_response_id", "previous_response_id: is not of this conversation")
             record = await self._previous(caller, request.previous_response_id)
-            return await self._at(tag, session, record.last_item_id)
+            return await self._at(tag, session, *record.last_item_ids)
         if request.parent_id == "root":
-            return await self._at(tag, session, None)
+            return await self._at(tag, session)
         if request.parent_id is None:
-            return await self._at(tag, session, session.head_id or None)
+            return await self._at(tag, session, session.head_id)
         base = await self._at(tag, session, request.parent_id)
         if not base.path:
             raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
@@ -138,8 +138,10 @@ class TurnPlanner:
         except NotFound:
             raise _no_previous() from None
 
-    async def _at(self, tag: str, session: Session, item_id: str | None) -> Base:
+    async def _at(self, tag: str, session: Session, *item_ids: str) -> Base:
+        """At the first of these items that is there."""
         tree = await self._store.tree(tag)
+        item_id = next((item_id for item_id in item_ids if item_id in tree), None)
         return Base(tag, session, tree.path(item_id), tree.newest_ns)
 
     async def _begin(

@@ -143,6 +143,24 @@ def test_delete(server: RunningServer) -> None:
     assert server.engine.submissions[-1].text == "user\ntwoassistant\nYou said: twouser\nthreeassistant\n"
 
 
+def test_without_its_newest_turn_a_conversation_goes_on_at_the_one_before(server: RunningServer) -> None:
+    client = server.client()
+    conversation = client.conversations.create().id
+    _, newest = (client.responses.create(input=text, conversation=conversation) for text in ("one", "two"))
+    client.responses.delete(newest.id)
+    client.responses.create(input="three", conversation=conversation)
+    assert server.engine.submissions[-1].text == "user\noneassistant\nYou said: oneuser\nthreeassistant\n"
+
+
+def test_after_a_response_whose_answer_was_deleted_what_was_asked_is_still_known(server: RunningServer) -> None:
+    client = server.client()
+    conversation = client.conversations.create().id
+    response = client.responses.create(input="one", conversation=conversation)
+    client.conversations.items.delete(response.output[0].id or "", conversation_id=conversation)
+    client.responses.create(input="two", previous_response_id=response.id)
+    assert server.engine.submissions[-1].text == "user\noneuser\ntwoassistant\n"
+
+
 def test_input_items(server: RunningServer) -> None:
     client = server.client()
     messages: Any = [
