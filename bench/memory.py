@@ -95,7 +95,7 @@ def saved_by_parallel_sampling(trace: Trace, n: int, num_requests: int = 400) ->
 def saved_by_beams(trace: Trace, loaded: LoadedModel, width: int, num_requests: int = 6) -> float:
     """Beams of the model over English prose."""
     source, num_blocks = Random(0), 4096
-    runner: Runner = ModelRunner(loaded.model, BLOCK_SIZE, num_blocks, 0, loaded.device)
+    runner: Runner = ModelRunner(loaded.model, loaded.model.layout(BLOCK_SIZE), num_blocks, 0, loaded.device)
     loop = Loop.of(settings(num_blocks, enable_prefix_cache=False), runner)
     prose = loaded.tokenizer.encode("\n".join(topics.values())[:200_000])
     for num_input, num_output in trace.samples(num_requests):

@@ -216,7 +216,8 @@ def demo_model(num_slots: int = 4096) -> Setting:
     block_bytes = loaded.model.layout(16).block_bytes
 
     def runner(block_size: int) -> Runner:
-        return ModelRunner(loaded.model, block_size, num_slots // block_size, num_slots // block_size, loaded.device)
+        layout, num_blocks = loaded.model.layout(block_size), num_slots // block_size
+        return ModelRunner(loaded.model, layout, num_blocks, num_blocks, loaded.device)
 
     return Setting("SmolLM2-135M here", num_slots, block_bytes // 16, runner, {})
 

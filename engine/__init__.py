@@ -16,7 +16,7 @@ from engine.api import (
     Usage,
 )
 from engine.async_engine import Engine, EngineHealth, OutputStream
-from engine.config import Dtype, EngineConfig, PreemptionMode, Quantization
+from engine.config import Dtype, EngineConfig, KVCacheDtype, PreemptionMode, Quantization
 from engine.demonstration import Demonstration, Scene
 from engine.errors import (
     ConfigError,
@@ -49,6 +49,7 @@ __all__ = [
     "FoundModel",
     "Histogram",
     "InvalidRequest",
+    "KVCacheDtype",
     "ModelInfo",
     "ModelLoadError",
     "ModelNeeds",

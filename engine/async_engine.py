@@ -29,7 +29,7 @@ from engine.preemption import CostModel
 from engine.prefix_cache import block_keys, root_key
 from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
-from engine.sizing import give_back_memory, resolve_sizes
+from engine.sizing import choose_layout, give_back_memory, resolve_sizes
 from engine.stats import EngineStats, StatsRecorder
 from engine.trace import EngineTrace, TracedBlock, Tracer, inspect_block
 
@@ -97,7 +97,7 @@ class Engine:
     def _set_up(self) -> None:
         loaded = self._load(self.config)
         give_back_memory()
-        layout = loaded.model.layout(self.config.block_size)
+        layout = choose_layout(self.config, loaded.model.layout(self.config.block_size), loaded.device)
         sizes = resolve_sizes(self.config, layout, loaded.device, loaded.max_position)
         self._tokenizer = loaded.tokenizer
         self._tokens = TokenFacts(loaded.tokenizer.vocabulary, loaded.eos_token_ids)
@@ -109,9 +109,7 @@ class Engine:
             max_model_len=sizes.max_model_len,
             eos_token_ids=loaded.eos_token_ids,
         )
-        self._runner = ModelRunner(
-            loaded.model, self.config.block_size, sizes.num_blocks, sizes.num_swap_blocks, loaded.device
-        )
+        self._runner = ModelRunner(loaded.model, layout, sizes.num_blocks, sizes.num_swap_blocks, loaded.device)
         self._limits = AdmissionLimits(self.config, sizes.num_blocks, sizes.max_model_len)
         self._manager = BlockManager(
             sizes.num_blocks, sizes.num_swap_blocks, self.config.block_size, self.config.enable_prefix_cache

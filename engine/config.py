@@ -8,6 +8,7 @@ from typing import Literal
 from engine.errors import ConfigError
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KVCacheDtype = Literal["auto", "fp8"]
 PreemptionMode = Literal["auto", "swap", "recompute"]
 Quantization = Literal["int8", "int4"]
 
@@ -20,8 +21,10 @@ class EngineConfig:
 
     Attributes:
         model: ``smollm2`` (the demo model), a local folder, a ``.gguf`` file, or a hub id.
-        dtype: of weights and KV cache; "auto" takes bfloat16 where the device is fast at it or the weights have few
+        dtype: of the weights; "auto" takes bfloat16 where the device is fast at it or the weights have few
             bits, float32 elsewhere.
+        kv_cache_dtype: of keys and values; "auto" is the dtype of the weights, "fp8" (on a GPU) takes half the memory
+            of bfloat16.
         device: "auto" takes a GPU if there is one, else the CPU.
         block_size: tokens per KV block, a multiple of 8.
         num_blocks: KV blocks on the device.
@@ -40,6 +43,7 @@ class EngineConfig:
 
     model: str = "smollm2"
     dtype: Dtype = "auto"
+    kv_cache_dtype: KVCacheDtype = "auto"
     device: str = "auto"
     block_size: int = 16
     num_blocks: int | None = None
@@ -57,6 +61,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _check(self.model != "", "model must not be empty")
         _check_choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        _check_choice("kv_cache_dtype", self.kv_cache_dtype, ("auto", "fp8"))
         _check_choice("preemption", self.preemption, ("auto", "swap", "recompute"))
         _check_choice("quantization", self.quantization, (None, "int8", "int4"))
         _check_size("block_size", self.block_size, 8, MAX_BLOCK_SIZE)

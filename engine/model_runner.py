@@ -14,7 +14,7 @@ from engine.errors import ConfigError
 from engine.models import Model
 from engine.plan import BlockMove, BlockTransfers, Drawn, Plan, PlannedRow, StepResult
 from engine.sampler import Sampler, position_logprobs
-from kernels import KVCache, copy_blocks, swap_blocks
+from kernels import CacheLayout, KVCache, copy_blocks, swap_blocks
 
 _LOGPROB_ROWS = 128
 """Rows of logits that are in memory at once when a prompt's log-probabilities are wanted."""
@@ -25,7 +25,7 @@ class ModelRunner:
 
     Args:
         model: the decoder, its weights on ``device``.
-        block_size: tokens per block.
+        layout: of the cache and the pool.
         num_blocks: blocks of the cache on ``device``.
         num_swap_blocks: blocks of the pool in CPU memory.
         device: where the model runs.
@@ -35,11 +35,10 @@ class ModelRunner:
     """
 
     def __init__(
-        self, model: Model, block_size: int, num_blocks: int, num_swap_blocks: int, device: torch.device
+        self, model: Model, layout: CacheLayout, num_blocks: int, num_swap_blocks: int, device: torch.device
     ) -> None:
-        layout = model.layout(block_size)
         self._model = model
-        self._block_size = block_size
+        self._block_size = layout.block_size
         self._device = device
         try:
             self._cache = KVCache.allocate(layout, num_blocks, device)

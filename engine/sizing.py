@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from kernels import CacheLayout
+from kernels import CacheLayout, supports
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,20 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def choose_layout(config: EngineConfig, layout: CacheLayout, device: torch.device) -> CacheLayout:
+    """The layout of the cache; ``layout`` keeps numbers in the dtype of the model.
+
+    Raises:
+        ConfigError: the device's kernels cannot keep them as the settings want.
+    """
+    if config.kv_cache_dtype == "auto":
+        return layout
+    layout = replace(layout, dtype=torch.float8_e4m3fn)
+    if not supports(device.type, layout):
+        raise ConfigError(f"kv_cache_dtype 'fp8' needs a GPU; the kernels of this {device.type} cannot read it")
+    return layout
 
 
 def resolve_sizes(

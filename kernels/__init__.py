@@ -51,6 +51,7 @@ __all__ = [
     "rotary_write_kv",
     "silu_and_mul",
     "stop_compiling",
+    "supports",
     "swap_blocks",
     "write_kv",
 ]
@@ -215,6 +216,11 @@ def decoder_layers(
     if not batch.num_tokens:
         return hidden
     return cache.backend.decoder_layers(stack, hidden, rotation, batch, cache)
+
+
+def supports(device_type: str, layout: CacheLayout) -> bool:
+    """Whether a device's best kernels read and write such a cache; the reference does so too, slowly."""
+    return backend_for(device_type).supports(layout)
 
 
 def multiplies_low_bits(device_type: str) -> bool:

@@ -42,7 +42,7 @@ class LoadedModel:
 
     Attributes:
         architecture: the model type, as transformers calls it.
-        fingerprint: hash of everything that keys and values depend on: configuration, weights, dtype, quantisation.
+        fingerprint: hash of everything that keys and values depend on: configuration, weights, dtypes, quantisation.
         vocab_size: ids of the model, V; its tokenizer may use fewer.
         max_position: the longest sequence that the model was made for.
         eos_token_ids: any of these ends an answer.
@@ -89,7 +89,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         model=model,
         tokenizer=Tokenizer(parts.tokenizer, parts.config.get_text_config().vocab_size, template),
         architecture=parts.config.model_type,
-        fingerprint=_fingerprint(files, parts.config, f"{dtype} {config.quantization} {keep_low_bits}"),
+        fingerprint=_fingerprint(files, parts.config, _form(config, dtype, keep_low_bits)),
         vocab_size=parts.config.get_text_config().vocab_size,
         max_position=max_position,
         eos_token_ids=_eos_token_ids(files, parts),
@@ -213,8 +213,13 @@ def _eos_token_ids(files: ModelFiles, parts: _Parts) -> frozenset[int]:
     return frozenset(token_id for token_id in [*ids, parts.tokenizer.eos_token_id] if token_id is not None)
 
 
+def _form(config: EngineConfig, dtype: torch.dtype, keep_low_bits: bool) -> str:
+    """How weights, keys and values are held."""
+    return f"{dtype} {config.quantization} {keep_low_bits} {config.kv_cache_dtype}"
+
+
 def _fingerprint(files: ModelFiles, config: Any, form: str) -> str:
-    """SHA-256 over the whole weight files, the configuration and the form the weights are held in."""
+    """SHA-256 over the whole weight files, the configuration and the form that numbers are held in."""
     digest = hashlib.sha256()
     for path in files.weight_files:
         digest.update(_file_digest(path))

@@ -22,7 +22,7 @@ from engine.loading.gguf_translation import read_config
 from engine.loading.low_bits import stored_bits
 from engine.loading.sources import DEMO_MODEL, ModelFiles, find_model
 from engine.models.llama import head_dim, is_llama_like
-from engine.sizing import resolve_sizes
+from engine.sizing import choose_layout, resolve_sizes
 from kernels import Bits, CacheLayout, multiplies_low_bits
 
 BYTES_PER_WEIGHT: dict[Bits, float] = {4: 20 / 32, 8: 34 / 32}
@@ -103,7 +103,7 @@ def _needs(config: EngineConfig) -> ModelNeeds:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device, has_few_bits(config, files, device))
     weight_bytes = _weight_bytes(files, config, device, dtype)
-    layout = _layout(model_config.get_text_config(), config.block_size, dtype)
+    layout = choose_layout(config, _layout(model_config.get_text_config(), config.block_size, dtype), device)
     sizes = resolve_sizes(config, layout, device, find_max_position(model_config), weight_bytes)
     return ModelNeeds(
         architecture=model_config.model_type,

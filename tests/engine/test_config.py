@@ -30,6 +30,7 @@ from engine.errors import ConfigError
         ({"dtype": "int3"}, "dtype"),
         ({"preemption": "never"}, "preemption"),
         ({"quantization": "int2"}, "quantization"),
+        ({"kv_cache_dtype": "int8"}, "kv_cache_dtype must be one of auto, fp8"),
         ({"model": ""}, "model"),
         ({"num_blocks": 4, "block_size": 16, "max_model_len": 65}, "num_blocks"),
     ],

@@ -35,7 +35,7 @@ class Echo:
 
 
 def make() -> ModelRunner:
-    return ModelRunner(Echo(), block_size=8, num_blocks=4, num_swap_blocks=2, device=torch.device("cpu"))
+    return ModelRunner(Echo(), Echo().layout(8), num_blocks=4, num_swap_blocks=2, device=torch.device("cpu"))
 
 
 def draw(index: int = 0, params: SamplingParams = GREEDY) -> Draw:

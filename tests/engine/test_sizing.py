@@ -9,11 +9,23 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.sizing import MAX_CPU_CACHE_BYTES, resolve_sizes
+from engine.sizing import MAX_CPU_CACHE_BYTES, choose_layout, resolve_sizes
 from kernels import CacheLayout
 
 LAYOUT = CacheLayout(num_layers=2, num_kv_heads=2, head_dim=32, block_size=16, dtype=torch.float32)
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_the_cache_s_dtype_is_chosen_where_kernels_know_it(is_supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.sizing.supports", lambda device_type, layout: is_supported)
+    assert choose_layout(EngineConfig(), LAYOUT, CPU) is LAYOUT
+    config = EngineConfig(kv_cache_dtype="fp8")
+    if is_supported:
+        assert choose_layout(config, LAYOUT, CPU).block_bytes == LAYOUT.block_bytes // 4
+    else:
+        with pytest.raises(ConfigError, match="kv_cache_dtype 'fp8' needs a GPU; the kernels of this cpu"):
+            choose_layout(config, LAYOUT, CPU)
 
 
 def test_open_sizes_come_from_memory_and_from_what_is_useful() -> None:

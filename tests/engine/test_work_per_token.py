@@ -70,7 +70,7 @@ def make(loaded: LoadedModel, **settings: Any) -> tuple[Loop, CountingModel]:
     model = CountingModel(loaded.model)
     config = EngineConfig(**{"num_blocks": NUM_BLOCKS, "num_swap_blocks": NUM_BLOCKS, "block_size": 8, **settings})
     assert config.num_blocks is not None
-    runner = ModelRunner(model, config.block_size, config.num_blocks, NUM_BLOCKS, loaded.device)
+    runner = ModelRunner(model, model.layout(config.block_size), config.num_blocks, NUM_BLOCKS, loaded.device)
     return Loop.of(config, runner), model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,27 @@ def test_the_block_size_is_that_of_the_loaded_model(model_type: str, tmp_path: P
     (found,) = (model for model in list_models(CONFIG, [path.parent]) if model.name == str(path))
     assert found.needs is not None
     assert found.needs.block_bytes == load_tiny(path).model.layout(8).block_bytes
+
+
+@pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_blocks_of_8_bits_are_smaller_or_a_problem(
+    is_supported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.sizing.supports", lambda device_type, layout: is_supported)
+    path = tmp_path / "models" / "tiny"
+    save_tiny(path, "llama")
+    small = replace(CONFIG, kv_cache_dtype="fp8")
+    usual, found = (
+        next(model for model in list_models(config, [path.parent]) if model.name == str(path))
+        for config in (CONFIG, small)
+    )
+    if is_supported:
+        assert usual.needs is not None
+        assert found.needs is not None
+        assert usual.needs.block_bytes == 4 * found.needs.block_bytes
+    else:
+        assert found.problem == "kv_cache_dtype 'fp8' needs a GPU; the kernels of this cpu cannot read it"
 
 
 @pytest.mark.usefixtures("hub_cache")

@@ -61,7 +61,8 @@ def test_the_fingerprint_follows_the_weights_and_nothing_else(tmp_path: Path) ->
     theirs.save_pretrained(tmp_path / "b")
     changed = load_tiny(tmp_path / "b").fingerprint
     half = load_model(EngineConfig(model=str(tmp_path / "b"), dtype="bfloat16", device="cpu")).fingerprint
-    assert len({first, changed, half}) == 3
+    few_bits = load_tiny(tmp_path / "b", kv_cache_dtype="fp8").fingerprint
+    assert len({first, changed, half, few_bits}) == 4
 
 
 def test_all_ends_of_an_answer_are_known(tmp_path: Path) -> None:
