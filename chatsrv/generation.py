@@ -41,6 +41,7 @@ class Generation:
 
     Attributes:
         left_at: when the last of its followers left.
+        is_resumable: whether its client knows its id before it has ended.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Generation:
         self.log = EventLog(told.entries if told else ())
         self.num_followers = 0
         self.left_at = 0.0
+        self.is_resumable = True
         self._is_continued = told is not None
         self._stream = stream
         self._engine = engine
@@ -106,8 +108,13 @@ class Generation:
         self.stop()
 
     def leave(self) -> None:
-        """The server stops: another, or the next, goes on with the answer. One that is not stored fails."""
-        self.stop("handed_over" if self.is_stored else "server_stopped")
+        """The server stops: another, or the next, goes on with the answer. One to which nobody could return fails."""
+        self.stop("handed_over" if self.is_stored and self.is_resumable else "server_stopped")
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it failed because the server stops."""
+        return self._stop_reason == "server_stopped" and self._finish_reason is None
 
     def lose(self) -> None:
         """Another server has taken the response over: write nothing more."""

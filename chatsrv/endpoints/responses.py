@@ -41,9 +41,15 @@ async def create(request: Request) -> ASGIApp:
     generation = await responses.create(caller(request), body)
     if body.stream:
         return EventStream(response_frames(responses.follow_running(generation)))
-    if not body.background:
-        await unless_disconnected(request, _to_its_end(responses, generation))
-    return json_response(snapshot(generation.turn) if body.background else generation.turn.response)
+    if body.background:
+        return json_response(snapshot(generation.turn))
+    generation.is_resumable = False
+    await unless_disconnected(request, _to_its_end(responses, generation))
+    if generation.is_left:  # its client will ask again, and is not to find the question twice
+        if generation.is_stored:
+            await responses.delete(caller(request), generation.id)
+        raise Restarting
+    return json_response(generation.turn.response)
 
 
 async def retrieve(request: Request) -> ASGIApp:

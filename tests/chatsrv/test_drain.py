@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_who_hears_what_runs_elsewhere_is_told_to_come_back(
         assert output_text(asking.answer()[-1]["response"]) == "You said: x"
 
 
-def test_at_the_limit_streams_and_whole_answers_are_told_to_come_back(serve: Callable[..., ServerThread]) -> None:
+def test_at_the_limit_streams_are_told_to_come_back(serve: Callable[..., ServerThread]) -> None:
     engine = FakeEngine(paused=True)
     thread = serve(engine, drain_timeout_s=0.3)
     body = {"input": "x", "stream": True}
@@ -123,6 +124,29 @@ def test_at_the_limit_streams_and_whole_answers_are_told_to_come_back(serve: Cal
             pass
         thread.stop()
         assert any("server_restarting" in line for line in lines)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_at_the_limit_a_whole_answer_is_refused_and_leaves_nothing(
+    serve: Callable[..., ServerThread], is_stored: bool
+) -> None:
+    engine = FakeEngine()
+    thread = serve(engine, drain_timeout_s=0.3)
+    with thread as server, ThreadPoolExecutor() as pool:
+        conversation = server.client().conversations.create().id
+        server.client().responses.create(input="one", conversation=conversation)
+        engine.paused = True
+        body = {"input": "two", **({"conversation": conversation} if is_stored else {"store": False})}
+        asking = pool.submit(httpx.post, f"{server.url}/v1/responses", json=body, timeout=60)
+        wait_until(lambda: engine.running == 1)
+        thread.stop()
+        refused = asking.result()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_restarting")
+    engine = FakeEngine()
+    with serve(engine) as server:
+        server.client().responses.create(input="three", conversation=conversation)
+        assert engine.submissions[-1].text == "user\noneassistant\nYou said: oneuser\nthreeassistant\n"
+        assert len(engine.submissions) == 1
 
 
 def test_what_is_not_stored_fails_with_a_reason(serve: Callable[..., ServerThread]) -> None:
