@@ -16,9 +16,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from chatsrv.drain import Drain
+from chatsrv.errors import Restarting
 from chatsrv.failures import answer_to
 from chatsrv.logprobs import LogprobRenderer
-from chatsrv.seam import OutputStream
+from chatsrv.seam import EngineSeam, OutputStream
 from chatsrv.wire.completion_answers import (
     DONE,
     ChatChoice,
@@ -119,27 +121,29 @@ class Completion:
     Args:
         streams: one for each prompt.
         n: continuations of each.
+        drain: when it is over, the rest is not waited for.
     """
 
     def __init__(
         self,
         shape: Shape,
         completion_id: str,
-        model: str,
+        engine: EngineSeam,
         streams: Sequence[OutputStream],
         n: int,
-        vocabulary: Sequence[bytes],
+        drain: Drain,
     ) -> None:
         self._shape = shape
         self._streams = streams
         self._n = n
-        self._renderer = LogprobRenderer(vocabulary)
+        self._drain = drain
+        self._renderer = LogprobRenderer(engine.vocabulary)
         self._usages: dict[int, Usage] = {}
         self._offsets: Counter[int] = Counter()
         self._envelope: dict[str, Any] = {
             "id": completion_id,
             "created": int(time.time()),
-            "model": model,
+            "model": engine.model.name,
         }
 
     async def whole(self) -> ChatCompletion | TextCompletion:
@@ -174,9 +178,14 @@ class Completion:
         await asyncio.gather(*(stream.aclose() for stream in self._streams))
 
     async def _outputs(self) -> AsyncGenerator[Choice, None]:
-        """What is new in each choice, from all streams as it comes."""
+        """What is new in each choice, from all streams as it comes.
+
+        Raises:
+            Restarting: the server goes, and there is more to come.
+        """
         queue: asyncio.Queue[Choice | Exception | Literal["end"]] = asyncio.Queue(maxsize=len(self._streams))
         readers = [asyncio.create_task(self._read(i, stream, queue)) for i, stream in enumerate(self._streams)]
+        leaving = asyncio.create_task(self._leave(queue))
         num_running = len(readers)
         try:
             while num_running:
@@ -188,9 +197,9 @@ class Completion:
                 else:
                     yield news
         finally:
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
+            for task in (*readers, leaving):
+                task.cancel()
+            await asyncio.gather(*readers, leaving, return_exceptions=True)
             await self.aclose()
 
     async def _read(self, position: int, stream: OutputStream, queue: asyncio.Queue[Any]) -> None:
@@ -202,6 +211,10 @@ class Completion:
             await queue.put("end")
         except Exception as error:
             await queue.put(error)
+
+    async def _leave(self, queue: asyncio.Queue[Any]) -> None:
+        await self._drain.over()
+        await queue.put(Restarting())
 
     def _news(self, position: int, output: Output) -> Choice:
         index = position * self._n + output.index

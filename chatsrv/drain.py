@@ -13,23 +13,32 @@ SERVICE_RESTART = 1012
 class Drain:
     """Whether the server is going. Sockets leave as they become idle; new work is for another server.
 
-    Attributes:
-        is_over: nobody may stay any longer, not even to hear what runs in another server.
+    When it is over nobody may stay any longer, not even to hear what runs in another server.
     """
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()
-        self.is_over = False
+        self._over = asyncio.Event()
 
     @property
     def is_begun(self) -> bool:
         return self._begun.is_set()
 
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
     def begin(self) -> None:
         self._begun.set()
 
+    def end(self) -> None:
+        self._over.set()
+
     async def begun(self) -> None:
         await self._begun.wait()
+
+    async def over(self) -> None:
+        await self._over.wait()
 
     def check(self) -> None:
         """

@@ -76,7 +76,7 @@ class Responses:
 
     async def hand_over(self) -> None:
         """Stop what still runs: it goes on in another server, or in the next one. What is not stored fails."""
-        self.drain.is_over = True
+        self.drain.end()
         await self._placement.close()
         generations = list(self._running.values())
         for generation in generations:

@@ -79,7 +79,8 @@ async def _answer(
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
 ) -> ASGIApp:
-    services(request).responses.drain.check()
+    drain = services(request).responses.drain
+    drain.check()
     engine = services(request).engine
     check_model(body.model, engine.model.name)
     field = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -88,7 +89,7 @@ async def _answer(
     completion_id = shape.new_id()
     observations = [Observation(completion_id, engine.model.name, body.tier, texts) for texts in asked]
     streams = await _submit(request, prompts, params, body.tier, observations)
-    completion = Completion(shape, completion_id, engine.model.name, streams, params.n, engine.vocabulary)
+    completion = Completion(shape, completion_id, engine, streams, params.n, drain)
     if body.stream:
         return EventStream(completion.chunks(include_usage=body.includes_usage))
     return json_response(await unless_disconnected(request, completion.whole()))

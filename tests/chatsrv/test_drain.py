@@ -29,6 +29,9 @@ def test_new_work_is_welcome_until_it_begins() -> None:
     drain.begin()
     with pytest.raises(Restarting):
         drain.check()
+    assert not drain.is_over
+    drain.end()
+    assert drain.is_over
 
 
 def closed_with(socket: Socket) -> int | None:
@@ -147,6 +150,22 @@ def test_at_the_limit_a_whole_answer_is_refused_and_leaves_nothing(
         server.client().responses.create(input="three", conversation=conversation)
         assert engine.submissions[-1].text == "user\noneassistant\nYou said: oneuser\nthreeassistant\n"
         assert len(engine.submissions) == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_at_the_limit_completions_end_with_a_reason(serve: Callable[..., ServerThread], stream: bool) -> None:
+    engine = FakeEngine(paused=True)
+    thread = serve(engine, drain_timeout_s=0.3)
+    body = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
+    with thread as server, ThreadPoolExecutor() as pool:
+        asking = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", json=body, timeout=60)
+        wait_until(lambda: engine.running == 1)
+        thread.stop()
+        answer = asking.result()
+    assert answer.status_code == (200 if stream else 503)
+    assert "server_restarting" in answer.text
+    assert answer.text.endswith("data: [DONE]\n\n") is stream
+    assert engine.submissions[-1].aborted
 
 
 def test_what_is_not_stored_fails_with_a_reason(serve: Callable[..., ServerThread]) -> None:
