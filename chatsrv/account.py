@@ -54,7 +54,10 @@ class Accounts:
 
     def of_key(self, key_id: str) -> Account:
         """The account of a key whose caller is not here to ask, under the limits that it had last."""
-        return self._accounts.setdefault(key_id, Account())
+        account = self._accounts.get(key_id)
+        if account is None:
+            account = self._accounts[key_id] = Account()
+        return account
 
 
 class Account:
@@ -98,8 +101,8 @@ class Account:
 
     def charge(self, num_tokens: int) -> None:
         """Tokens were used. A response that runs is never cut off for it; the next may have to wait."""
-        self._pay()
         if self.limits.tokens_per_minute is not None:
+            self._pay()
             self._debt += num_tokens
 
     @contextmanager

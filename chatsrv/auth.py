@@ -20,7 +20,7 @@ from chatsrv.account import Account
 from chatsrv.errors import ApiError, Forbidden
 from chatsrv.failures import refusal
 from chatsrv.guard import LOOPBACK
-from chatsrv.keyring import Caller, Role
+from chatsrv.keyring import Caller, Keyring, Role
 from chatsrv.services import services
 
 COOKIE = "chatsrv_key"
@@ -52,7 +52,7 @@ class Authentication:
             return
         scope.setdefault("state", {})["caller"] = found
         if scope["type"] == "websocket":
-            socket = _GuardedSocket(receive, send, lambda: self._account(keyring.current(found), connection))
+            socket = _GuardedSocket(receive, send, keyring, lambda: self._account(keyring.current(found), connection))
             receive, send = socket.receive, socket.send
         try:
             await self._app(scope, receive, send)
@@ -70,42 +70,52 @@ class Authentication:
 
 
 class _GuardedSocket:
-    """Checks the key again with each message in either direction, and now and then where there is none.
+    """Checks the key again when keys have changed: with each message in either direction, and now and then without.
 
     It closes the socket once it may no longer be open.
     """
 
-    def __init__(self, receive: Receive, send: Send, check: Callable[[], object]) -> None:
+    def __init__(self, receive: Receive, send: Send, keyring: Keyring, check: Callable[[], object]) -> None:
         self._receive = receive
         self._send = send
+        self._keyring = keyring
         self._check = check
+        self._checked = keyring.revision
+        self._idle_check_s = None if keyring.is_open else IDLE_CHECK_S
 
     async def receive(self) -> Message:
         message = None
         while message is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_CHECK_S):
+                async with asyncio.timeout(self._idle_check_s):
                     message = await self._receive()
             if message is not None and message["type"] == "websocket.disconnect":
                 return message
-            if not await self._is_allowed():
+            if not self._is_allowed():
+                await self._close()
                 return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
         return message
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "websocket.send" and not await self._is_allowed():
+        if message["type"] == "websocket.send" and not self._is_allowed():
+            await self._close()
             raise OSError("the socket is closed: its key has been taken away")
         await self._send(message)
 
-    async def _is_allowed(self) -> bool:
-        try:
-            self._check()
-        except ApiError:
-            reason = "the API key is no longer valid"
-            with suppress(RuntimeError, OSError):  # it was closed already
-                await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
-            return False
+    def _is_allowed(self) -> bool:
+        revision = self._keyring.revision
+        if revision != self._checked:
+            try:
+                self._check()
+            except ApiError:
+                return False
+            self._checked = revision
         return True
+
+    async def _close(self) -> None:
+        reason = "the API key is no longer valid"
+        with suppress(RuntimeError, OSError):  # it was closed already
+            await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
 
 
 def guarded(role: Role, routes: Iterable[Route | WebSocketRoute]) -> list[Route | WebSocketRoute]:

@@ -28,7 +28,7 @@ class EventLog:
         self._num_told = len(self._entries)
         self._num_holds = 0
         self._is_abandoned = False
-        self._news = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def is_empty(self) -> bool:
@@ -73,8 +73,10 @@ class EventLog:
             self._wake()
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        for reader in self._waiting:
+            if not reader.done():
+                reader.set_result(None)
+        self._waiting.clear()
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[Entry], None]:
         """All entries after that number, as they come: in each list what was there, up to ``MAX_BATCH`` of it.
@@ -83,6 +85,7 @@ class EventLog:
             Restarting: the rest is told elsewhere.
         """
         position = starting_after + 1
+        loop = asyncio.get_running_loop()
         while True:
             if position < self._num_told:
                 entries = self._entries[position : min(position + MAX_BATCH, self._num_told)]
@@ -93,4 +96,6 @@ class EventLog:
             elif self._is_abandoned:
                 raise Restarting
             else:
-                await self._news.wait()
+                reader = loop.create_future()
+                self._waiting.append(reader)
+                await reader

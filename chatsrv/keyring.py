@@ -91,6 +91,7 @@ class Keyring:
         self._callers: Mapping[str, Caller] = {}
         self._version: object = None
         self._next_look_at = 0.0
+        self._revision = 0
         if path is not None:
             self._version = _version(path)
             self._callers = read_keys(path)
@@ -99,6 +100,13 @@ class Keyring:
     def is_open(self) -> bool:
         """Whether no key is asked for."""
         return self._path is None
+
+    @property
+    def revision(self) -> int:
+        """Another number once other keys are in force."""
+        if self._path is not None:
+            self._look(self._path)
+        return self._revision
 
     def find(self, key: str) -> Caller:
         """
@@ -139,6 +147,7 @@ class Keyring:
         except SettingError as error:
             log.error("%s; the keys stay as they were", error)
         else:
+            self._revision += 1
             log.info("api_keys: %d keys are in force", len(self._callers))
 
 

@@ -76,7 +76,7 @@ class Recovery:
         """Go on with a claimed response, or end it. What hinders that only now is left to whoever comes next."""
         response_id = orphan.response_id
         try:
-            found = await self._store.orphaned(response_id)
+            found = await self._store.unchecked(response_id)
             if found is None or found[1].response.status in TERMINAL:
                 self._store.drop_turn(response_id)
                 return

@@ -112,8 +112,7 @@ class TurnPlanner:
         if previous := recent.get(request.previous_response_id):
             path = [*previous.path, *previous.items]
             return Base(tag, previous.session, path, path[-1].created_ns, is_stored=False)
-        record = await self._previous(caller, request.previous_response_id)
-        session = await self._store.session(caller.owner, tag, _no_previous())
+        session, record = await self._previous(caller, request.previous_response_id)
         return await self._at(tag, session, *record.last_item_ids)
 
     async def _in_conversation(self, caller: Caller, request: CreateResponse, tag: str) -> Base:
@@ -121,7 +120,7 @@ class TurnPlanner:
         if request.previous_response_id is not None:
             if tag_of(request.previous_response_id) != tag:
                 raise InvalidField("previous_response_id", "previous_response_id: is not of this conversation")
-            record = await self._previous(caller, request.previous_response_id)
+            _, record = await self._previous(caller, request.previous_response_id)
             return await self._at(tag, session, *record.last_item_ids)
         if request.parent_id == "root":
             return await self._at(tag, session)
@@ -132,9 +131,9 @@ class TurnPlanner:
             raise NotFound("no such item in this conversation", param="parent_id", code="item_not_found")
         return base
 
-    async def _previous(self, caller: Caller, response_id: str) -> ResponseRecord:
+    async def _previous(self, caller: Caller, response_id: str) -> tuple[Session, ResponseRecord]:
         try:
-            return await self._store.response(caller.owner, response_id)
+            return await self._store.session_and_response(caller.owner, response_id)
         except NotFound:
             raise _no_previous() from None
 

@@ -20,6 +20,7 @@ from chatsrv.generation import Generation
 from chatsrv.ids import has_form
 from chatsrv.keyring import Caller
 from chatsrv.lanes import Lanes
+from chatsrv.patience import Patience
 from chatsrv.responses import Responses
 from chatsrv.turns import Recent
 from chatsrv.wire import strict
@@ -50,7 +51,9 @@ class Connection:
         self._recent: Recent = {}
         self._active: dict[str, Generation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
+        self._patience = Patience(SEND_TIMEOUT_S)
         self._slow_until = 0.0
         self._num_busy = 0
         self._became_idle = asyncio.Event()
@@ -227,22 +230,21 @@ class Connection:
 
     async def _send(self, text: str) -> None:
         """Send one frame; a client that takes none for ``SEND_TIMEOUT_S`` is closed, and may come back and resume."""
-        loop = asyncio.get_running_loop()
         async with self._sending:
-            began = loop.time()
             try:
-                async with asyncio.timeout(SEND_TIMEOUT_S):
+                with self._patience:
                     await self._socket.send({"type": "websocket.send", "text": text})
             except TimeoutError:
                 self._spawn(self._give_up(), "close slow socket")
                 raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
             except RuntimeError:  # it was closed while we waited
                 raise WebSocketDisconnect(TRY_AGAIN_LATER) from None
-            if loop.time() - began > SLOW_S:
-                self._slow_until = loop.time() + CATCH_UP_S
+            now = self._loop.time()
+            if now - self._patience.began > SLOW_S:
+                self._slow_until = now + CATCH_UP_S
 
     def _is_slow(self) -> bool:
-        return asyncio.get_running_loop().time() < self._slow_until
+        return self._loop.time() < self._slow_until
 
     def _done(self) -> None:
         self._num_busy -= 1

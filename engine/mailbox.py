@@ -18,7 +18,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._notices: deque[Output] = deque()
         self._outputs: dict[int, list[Output]] = {}
-        self._arrived = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._is_closed = False
         self._error: EngineError | None = None
 
@@ -27,17 +27,17 @@ class Mailbox:
             self._notices.append(output)
         else:
             self._outputs.setdefault(output.index, []).append(output)
-        self._arrived.set()
+        self._wake()
 
     def close(self, error: EngineError | None = None) -> None:
         """No more will come; what is still here is delivered first. Later calls do nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._error = error
-        self._arrived.set()
+        self._wake()
 
     async def get(self) -> Output | None:
-        """The next output; None after the last one.
+        """The next output; None after the last one. One reader at a time.
 
         Raises:
             EngineError: the request did not end well.
@@ -47,9 +47,13 @@ class Mailbox:
                 raise self._error
             if self._is_closed:
                 return None
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         if self._notices:
             return self._notices.popleft()
         index = next(iter(self._outputs))
         return merge_outputs(self._outputs.pop(index))
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

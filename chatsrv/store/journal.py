@@ -199,7 +199,7 @@ class Journal:
 
     async def _transact(self, batch: _Batch, slots: list[str]) -> None:
         pipe = self._client.pipeline(transaction=True)
-        commands = [command for slot in slots if slot in batch for command in self._commands(batch[slot])]
+        commands = _last_lives([command for slot in slots if slot in batch for command in self._commands(batch[slot])])
         for command in commands:
             pipe.execute_command(*command)
         results = await pipe.execute(raise_on_error=False)
@@ -230,3 +230,11 @@ class Journal:
             if not str(result).startswith("WRONGTYPE"):
                 raise result
             log.error("a key of the store was damaged by somebody else, its write is lost: %s", result)
+
+
+def _last_lives(commands: list[Command]) -> list[Command]:
+    """Without the lifetimes of keys that are set anew later in the same transaction."""
+    last = {command[1]: position for position, command in enumerate(commands) if command[0] == "EXPIRE"}
+    return [
+        command for position, command in enumerate(commands) if command[0] != "EXPIRE" or last[command[1]] == position
+    ]

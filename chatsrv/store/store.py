@@ -123,16 +123,25 @@ class Store:
         fields = await self._read(tag, self._client.hgetall, keys.items(tag))
         return ItemTree(_decode_item(value) for value in fields.values())
 
-    async def response(self, owner: str, response_id: str, param: str | None = None) -> ResponseRecord:
-        missing = NotFound("no such response", param=param, code="response_not_found")
-        if not has_form(response_id, "resp"):
-            raise missing
+    async def response(self, owner: str, response_id: str) -> ResponseRecord:
+        _, record = await self.session_and_response(owner, response_id)
+        return record
+
+    async def session_and_response(self, owner: str, response_id: str) -> tuple[Session, ResponseRecord]:
+        found = await self.unchecked(response_id) if has_form(response_id, "resp") else None
+        if found is None or found[0].owner != owner:
+            raise NotFound("no such response", code="response_not_found")
+        return found
+
+    async def unchecked(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
+        """A response and its session, whoever owns them; None if they have expired or were deleted."""
         tag = tag_of(response_id)
-        await self.session(owner, tag, missing)
-        value = await self._read(tag, self._client.hget, keys.responses(tag), response_id)
-        if value is None:
-            raise missing
-        return _decode_response(value)
+        pipe = self._client.pipeline(transaction=False)
+        pipe.hgetall(keys.session(tag))
+        pipe.hget(keys.responses(tag), response_id)
+        fields, value = await self._read(tag, pipe.execute)
+        session = _parse_session(fields)
+        return None if session is None or value is None else (session, _decode_response(value))
 
     async def conversations(
         self, owner: str, *, limit: int, after: str | None, newest_first: bool, query: str
@@ -177,13 +186,6 @@ class Store:
         if chunks and not entries:
             await asyncio.sleep(_BLOCK_MS / 1000)  # there is a hole, which nothing will fill
         return entries
-
-    async def orphaned(self, response_id: str) -> tuple[Session, ResponseRecord] | None:
-        """A claimed response and its session, whoever owns them; None if they have expired or were deleted."""
-        tag = tag_of(response_id)
-        session = _parse_session(await self._read(tag, self._client.hgetall, keys.session(tag)))
-        value = await self._read(tag, self._client.hget, keys.responses(tag), response_id)
-        return None if session is None or value is None else (session, _decode_response(value))
 
     async def mark_followed(self, response_id: str) -> None:
         """Tell the process that runs the response that somebody follows it here."""
@@ -308,7 +310,9 @@ class Store:
     async def request_cancel(self, response_id: str) -> None:
         """Ask whichever process runs the response to cancel it; it looks every second."""
         tag = tag_of(response_id)
-        await self._transact(tag, [("SADD", keys.cancels(tag), response_id), *self._touch(tag)])
+        key = keys.cancels(tag)
+        expire = ("EXPIRE", key, self._session_ttl_s)
+        await self._transact(tag, [("SADD", key, response_id), expire, *self._touch(tag)])
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -341,7 +345,7 @@ class Store:
         return [session for session in sessions if session is not None]
 
     def _touch(self, tag: str) -> list[Command]:
-        names = (keys.session(tag), keys.items(tag), keys.responses(tag), keys.cancels(tag))
+        names = (keys.session(tag), keys.items(tag), keys.responses(tag))
         return [("EXPIRE", name, self._session_ttl_s) for name in names]
 
     def _index(self, session: Session) -> list[Command]:

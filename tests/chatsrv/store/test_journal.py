@@ -20,19 +20,19 @@ class SlowStore:
 
     def __init__(self) -> None:
         self.num_transactions = 0
-        self._num_commands = 0
+        self.commands: list[tuple[Any, ...]] = []
 
     def pipeline(self, transaction: bool) -> SlowStore:
-        self._num_commands = 0
+        self.commands = []
         return self
 
     def execute_command(self, *command: Any) -> None:
-        self._num_commands += 1
+        self.commands.append(command)
 
     async def execute(self, raise_on_error: bool) -> list[None]:
         await asyncio.sleep(0.02)
         self.num_transactions += 1
-        return [None] * self._num_commands
+        return [None] * len(self.commands)
 
 
 class AwayStore(SlowStore):
@@ -57,6 +57,16 @@ async def test_what_comes_while_a_batch_is_written_waits_for_the_next_one() -> N
     num_intervals = (loop.time() - began) / FLUSH_INTERVAL_S
     await journal.close()
     assert 1 <= store.num_transactions <= 2 + num_intervals
+
+
+async def test_of_several_lifetimes_of_a_key_the_last_is_written() -> None:
+    store = SlowStore()
+    journal = Journal(store, 60, cast(Leases, SureLeases()), lambda response_ids: None)
+    journal.write("slot", [("SET", "a", "1"), ("EXPIRE", "a", 5), ("EXPIRE", "b", 5)], is_urgent=False)
+    journal.write("slot", [("SET", "a", "2"), ("EXPIRE", "a", 7)], is_urgent=False)
+    journal.start()
+    await journal.close()
+    assert store.commands == [("SET", "a", "1"), ("EXPIRE", "b", 5), ("SET", "a", "2"), ("EXPIRE", "a", 7)]
 
 
 async def test_all_that_waits_for_a_store_that_is_away_has_one_time_limit(caplog: pytest.LogCaptureFixture) -> None:
