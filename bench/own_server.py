@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import httpx
 import redis
 
 READY = "chatsrv: ready at "
@@ -25,10 +27,12 @@ class Spent:
 
     Attributes:
         loop_cpu_s: CPU time of the event loop's thread; the model and its kernels run in others.
+        engine_s: what of it the engine took to plan its steps and to hand out their results.
         num_commands: that the store has processed.
     """
 
     loop_cpu_s: float
+    engine_s: float
     num_commands: int
 
 
@@ -74,7 +78,12 @@ class OwnServer:
         tasks = Path(f"/proc/{self._process.pid}/task")
         # The first thread has the process's id, and runs the event loop.
         nanoseconds = int((tasks / str(self._process.pid) / "schedstat").read_text().split()[0])
-        return Spent(nanoseconds / 1e9, self._store.info("stats")["total_commands_processed"])
+        return Spent(nanoseconds / 1e9, self._engine_s(), self._store.info("stats")["total_commands_processed"])
+
+    def _engine_s(self) -> float:
+        metrics = httpx.get(self.base.replace("/v1", "/metrics"), trust_env=False).text
+        parts = re.findall(r'chatsrv_engine_step_seconds_total{part="(?:schedule|apply)"} (\S+)', metrics)
+        return sum(map(float, parts))
 
     def resident_bytes(self) -> int:
         """Memory of the process that is in RAM now."""

@@ -25,17 +25,20 @@ def costs(before: Spent, after: Spent, line: dict[str, object]) -> dict[str, obj
     """What a load cost the server beside the model's work.
 
     ``loop_share`` is the part of the time that the event loop's thread computed: the engine's scheduling, events,
-    sockets and the store; ``loop_us_per_token`` is the same for each token of output.
+    sockets and the store; ``server_share`` is the same without the engine, and ``server_us_per_token`` what of it comes
+    to each token of output.
     """
     num_tokens, wall_s = line["completion"], line["wall_s"]
     assert isinstance(num_tokens, int)
     assert isinstance(wall_s, float)
     loop_s = after.loop_cpu_s - before.loop_cpu_s
+    server_s = loop_s - (after.engine_s - before.engine_s)
     num_commands = after.num_commands - before.num_commands - 1
     return {
         "redis_commands_per_token": round(num_commands / num_tokens, 3),
         "loop_share": round(loop_s / wall_s, 4),
-        "loop_us_per_token": round(1e6 * loop_s / num_tokens, 1),
+        "server_share": round(server_s / wall_s, 4),
+        "server_us_per_token": round(1e6 * server_s / num_tokens, 1),
     }
 
 

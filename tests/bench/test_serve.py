@@ -17,8 +17,13 @@ LOAD = Load(model="smollm2", num_turns=2, max_tokens=6, num_system_words=30, num
 
 def test_costs_are_differences_per_token() -> None:
     line: dict[str, object] = {"completion": 100, "wall_s": 4.0}
-    found = costs(Spent(1.0, 50), Spent(1.2, 101), line)
-    assert found == {"redis_commands_per_token": 0.5, "loop_share": 0.05, "loop_us_per_token": 2000.0}
+    found = costs(Spent(1.0, 0.5, 50), Spent(1.2, 0.6, 101), line)
+    assert found == {
+        "redis_commands_per_token": 0.5,
+        "loop_share": 0.05,
+        "server_share": 0.025,
+        "server_us_per_token": 1000.0,
+    }
 
 
 async def test_a_server_of_its_own_is_measured_and_ended(
@@ -36,7 +41,7 @@ async def test_a_server_of_its_own_is_measured_and_ended(
     load, idle = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (load["sessions"], load["turns"], load["completion"]) == (2, 2, 24)
     assert load["cached"] > 0
-    assert 0 < load["loop_share"] < 1
+    assert 0 < load["server_share"] < load["loop_share"] < 1
     assert load["redis_commands_per_token"] > 0
     assert idle["idle_sockets"] == 20
     (server,) = servers
