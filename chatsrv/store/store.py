@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from chatsrv.errors import NotFound
 from chatsrv.ids import has_form, tag_of
 from chatsrv.item_tree import ItemTree
 from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
-from chatsrv.store import keys
+from chatsrv.store import forms, keys
 from chatsrv.store.connect import disconnect
 from chatsrv.store.inboxes import Inboxes
 from chatsrv.store.journal import Command, Journal
@@ -104,7 +104,7 @@ class Store:
         Raises:
             NotFound: ``missing``, if there is none or it is somebody else's.
         """
-        session = _parse_session(await self._read(tag, self._client.hgetall, keys.session(tag)))
+        session = forms.parse_session(await self._read(tag, self._client.hgetall, keys.session(tag)))
         if session is None or session.owner != owner:
             raise missing
         return session
@@ -140,7 +140,7 @@ class Store:
         pipe.hgetall(keys.session(tag))
         pipe.hget(keys.responses(tag), response_id)
         fields, value = await self._read(tag, pipe.execute)
-        session = _parse_session(fields)
+        session = forms.parse_session(fields)
         return None if session is None or value is None else (session, _decode_response(value))
 
     async def conversations(
@@ -166,13 +166,13 @@ class Store:
         chunks = await self._read(
             tag, self._client.xrange, keys.events(tag, response_id), min=f"{starting_after + 1}-0"
         )
-        return list(contiguous(_parse_events(chunks), starting_after))
+        return list(contiguous(forms.parse_events(chunks), starting_after))
 
     async def last_event(self, response_id: str) -> Entry | None:
         """The newest stored event."""
         tag = tag_of(response_id)
         chunks = await self._read(tag, self._client.xrevrange, keys.events(tag, response_id), count=1)
-        return next(iter(list(_parse_events(chunks))[::-1]), None)
+        return next(iter(list(forms.parse_events(chunks))[::-1]), None)
 
     async def wait_for_events(self, response_id: str, starting_after: int) -> list[Entry]:
         """As ``events``, but waits a second for some to come."""
@@ -182,7 +182,7 @@ class Store:
             tag, self._client.xread, {key: f"{starting_after}-1" if starting_after >= 0 else "0-0"}, block=_BLOCK_MS
         )
         chunks = streams[0][1] if streams else []
-        entries = list(contiguous(_parse_events(chunks), starting_after))
+        entries = list(contiguous(forms.parse_events(chunks), starting_after))
         if chunks and not entries:
             await asyncio.sleep(_BLOCK_MS / 1000)  # there is a hole, which nothing will fill
         return entries
@@ -226,8 +226,8 @@ class Store:
         self.journal.write(
             tag,
             [
-                *_put_session(tag, session),
-                *_put_items(tag, items),
+                *forms.put_session(tag, session),
+                *forms.put_items(tag, items),
                 ("HSET", keys.responses(tag), record.response.id, _encode(record)),
                 *self._touch(tag),
             ],
@@ -239,7 +239,7 @@ class Store:
         """Queue a turn's last write, together with its terminal event."""
         response_id = record.response.id
         commands = [
-            *_put_items(tag, items),
+            *forms.put_items(tag, items),
             ("HSET", keys.responses(tag), response_id, _encode(record)),
             ("SREM", keys.cancels(tag), response_id),
             *self._touch(tag),
@@ -278,12 +278,12 @@ class Store:
         self.journal.write(tag, [*self._touch(tag), events], is_urgent=False)
 
     async def put_conversation(self, tag: str, session: Session, items: Sequence[ItemRecord] = ()) -> None:
-        await self._transact(tag, [*_put_session(tag, session), *_put_items(tag, items), *self._touch(tag)])
+        await self._transact(tag, [*forms.put_session(tag, session), *forms.put_items(tag, items), *self._touch(tag)])
         await self._transact(_index_slot(session.owner), self._index(session))
 
     async def put_items(self, tag: str, items: Sequence[ItemRecord], deleted: Iterable[str] = ()) -> None:
         commands = [("HDEL", keys.items(tag), item_id) for item_id in deleted]
-        await self._transact(tag, [*commands, *_put_items(tag, items), *self._touch(tag)])
+        await self._transact(tag, [*commands, *forms.put_items(tag, items), *self._touch(tag)])
 
     async def put_metadata(self, tag: str, metadata: dict[str, str]) -> None:
         await self._transact(tag, [("HSET", keys.session(tag), "metadata", _encode(metadata)), *self._touch(tag)])
@@ -341,7 +341,7 @@ class Store:
             pipe = self._client.pipeline(transaction=False)
             for conversation_id in conversation_ids:
                 pipe.hgetall(keys.session(tag_of(conversation_id)))
-            sessions = map(_parse_session, await pipe.execute())
+            sessions = map(forms.parse_session, await pipe.execute())
         return [session for session in sessions if session is not None]
 
     def _touch(self, tag: str) -> list[Command]:
@@ -362,43 +362,3 @@ class Store:
 
 def _index_slot(owner: str) -> str:
     return f"owner:{owner}"
-
-
-def _put_session(tag: str, session: Session) -> list[Command]:
-    """Metadata is written by its own command only, so that a turn never undoes a new title."""
-    key = keys.session(tag)
-    current = {
-        "owner": session.owner,
-        "conversation_id": session.conversation_id,
-        "last_used_at": session.last_used_at,
-        "head_id": session.head_id,
-    }
-    return [
-        ("HSET", key, *(part for pair in current.items() for part in pair)),
-        ("HSETNX", key, "created_at", session.created_at),
-        ("HSETNX", key, "metadata", _encode(session.metadata)),
-    ]
-
-
-def _put_items(tag: str, items: Sequence[ItemRecord]) -> list[Command]:
-    if not items:
-        return []
-    return [("HSET", keys.items(tag), *(part for item in items for part in (item.id, _encode(item))))]
-
-
-def _parse_session(fields: dict[bytes, bytes]) -> Session | None:
-    if b"owner" not in fields:
-        return None
-    return Session(
-        owner=fields[b"owner"].decode(),
-        conversation_id=fields[b"conversation_id"].decode(),
-        created_at=int(fields[b"created_at"]),
-        last_used_at=float(fields[b"last_used_at"]),
-        head_id=fields[b"head_id"].decode(),
-        metadata=msgspec.json.decode(fields[b"metadata"], type=dict[str, str]),
-    )
-
-
-def _parse_events(chunks: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Iterator[Entry]:
-    for _, fields in chunks:
-        yield from map(parse_entry, fields[b"events"].split(b"\n"))
