@@ -38,6 +38,7 @@ from chatsrv.wire.completion_answers import (
     TextLogprobs,
 )
 from chatsrv.wire.items import Logprob
+from chatsrv.wire.response import Tier
 from engine import FinishReason, Output, Usage
 
 
@@ -121,6 +122,7 @@ class Completion:
     Args:
         streams: one for each prompt.
         n: continuations of each.
+        tier: the scheduling class that they run in.
         drain: when it is over, the rest is not waited for.
     """
 
@@ -131,6 +133,7 @@ class Completion:
         engine: EngineSeam,
         streams: Sequence[OutputStream],
         n: int,
+        tier: Tier,
         drain: Drain,
     ) -> None:
         self._shape = shape
@@ -144,6 +147,7 @@ class Completion:
             "id": completion_id,
             "created": int(time.time()),
             "model": engine.model.name,
+            "service_tier": tier,
         }
 
     async def whole(self) -> ChatCompletion | TextCompletion:

@@ -145,6 +145,9 @@ class Unauthorized(ApiError):
     type = "authentication_error"
     default_code = "invalid_api_key"
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"WWW-Authenticate": "Bearer"})
+
 
 class Forbidden(ApiError):
     status = 403

@@ -21,6 +21,11 @@ def _busy(error: QueueFull) -> ApiError:
     return Busy(str(error), headers={"Retry-After": str(max(1, math.ceil(error.retry_after_s)))})
 
 
+def _failed(error: RequestFailed) -> ApiError:
+    log.error("a request failed: %s", error)
+    return ApiError("the model failed on this request")
+
+
 def _http(error: HTTPException) -> ApiError:
     kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, ApiError)
     return kind(str(error.detail), headers=error.headers)
@@ -36,7 +41,7 @@ _TABLE: dict[type[Exception], Callable[[Any], ApiError]] = {
     ApiError: lambda error: error,
     InvalidRequest: lambda error: InvalidField(error.field, str(error), code=error.code),
     QueueFull: _busy,
-    RequestFailed: lambda error: ApiError("the model failed on this request"),
+    RequestFailed: _failed,
     EngineStopped: lambda error: Unavailable("the engine has stopped", code="engine_stopped"),
     HTTPException: _http,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from chatsrv.errors import NotFound
 from chatsrv.records import ItemRecord
 
 T = TypeVar("T")
@@ -52,6 +53,23 @@ class ItemTree:
 
 
 def page(values: Sequence[T], ids: Sequence[str], *, after: str | None, limit: int) -> tuple[list[T], bool]:
-    """The ``limit`` values behind the one with id ``after``, and whether more follow. An unknown ``after``: nothing."""
-    start = 0 if after is None else ids.index(after) + 1 if after in ids else len(ids)
+    """The ``limit`` values behind the one with id ``after``, and whether more follow.
+
+    Raises:
+        NotFound: there is none with this id.
+    """
+    start = start_after(after, ids, "item")
     return list(values[start : start + limit]), start + limit < len(ids)
+
+
+def start_after(after: str | None, ids: Sequence[str], noun: str) -> int:
+    """The position behind an id, where a page of a list begins; a list does not end where one has been deleted.
+
+    Raises:
+        NotFound: the id is not in the list.
+    """
+    if after is None:
+        return 0
+    if after not in ids:
+        raise NotFound(f"after: no such {noun}", param="after", code=f"{noun}_not_found")
+    return ids.index(after) + 1

@@ -44,7 +44,7 @@ def sampling_params(request: Sampling, model: ModelInfo, **others: Any) -> Sampl
     given["logit_bias"] = request.logit_bias and _token_ids(request.logit_bias)
     given |= others
     params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
-    params.check_token_ids(model.vocab_size)
+    params.check_token_ids(model)
     return params
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import ipaddress
+import math
 import re
 import tomllib
 import types
@@ -84,7 +85,10 @@ class ServerSettings:
             scheme in ("", *_REDIS_SCHEMES), f"redis_url must begin with one of {', '.join(_REDIS_SCHEMES)}, then ://"
         )
         for name in ("disconnect_grace_s", "drain_timeout_s"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative: {getattr(self, name)}")
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"{name} must be a number of seconds, 0 or more, not {value}")
+        for host in filter(None, self.allowed_hosts.replace(" ", "").split(",")):
+            _require("/" not in host, f"allowed_hosts must be names of hosts, without a scheme or path, not {host}")
 
 
 class SettingsReader:

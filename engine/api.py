@@ -134,7 +134,7 @@ class SamplingParams:
             ("top_p", 0.0, 1.0),
             ("min_p", 0.0, 1.0),
             ("length_penalty", -1e3, 1e3),
-            ("repetition_penalty", 0.0, 1e3),
+            ("repetition_penalty", 1e-3, 1e3),  # logits are divided by it
             ("presence_penalty", -100.0, 100.0),
             ("frequency_penalty", -100.0, 100.0),
         ):
@@ -142,7 +142,6 @@ class SamplingParams:
             _require(_is_number(value), name, f"must be a finite number, not {value!r}")
             _require(low <= value <= high, name, f"must be from {low:g} to {high:g}, not {value}")
         _require(self.top_p > 0, "top_p", "must be above 0")
-        _require(self.repetition_penalty > 0, "repetition_penalty", "must be above 0")
         for token_id, bias in self.logit_bias.items():
             _require(_is_int(token_id), "logit_bias", f"has a key that is not a token id: {token_id!r}")
             allowed = _is_number(bias) and abs(bias) <= MAX_LOGIT_BIAS
@@ -189,12 +188,15 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature < MIN_TEMPERATURE
 
-    def check_token_ids(self, vocab_size: int) -> None:
-        """Refuse ids that the model does not have: they would index outside a row of logits."""
+    def check_token_ids(self, model: ModelInfo) -> None:
+        """Refuse ids that the model does not have, which would index outside a row of logits, or all that it has."""
         for name, token_ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
             for token_id in token_ids:
-                message = f"has token id {token_id}; ids go from 0 to {vocab_size - 1}"
-                _require(0 <= token_id < vocab_size, name, message)
+                message = f"has token id {token_id}; ids go from 0 to {model.vocab_size - 1}"
+                _require(0 <= token_id < model.vocab_size, name, message)
+        num_banned = len(model.eos_token_ids.union(self.stop_token_ids)) if self.min_tokens else 0
+        message = f"leave no token to draw before min_tokens, {self.min_tokens}, are reached"
+        _require(num_banned < model.vocab_size, "stop_token_ids", message)
 
 
 @dataclass(frozen=True, slots=True)

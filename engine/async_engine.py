@@ -158,7 +158,7 @@ class Engine:
             InvalidRequest: it could not.
         """
         self._check_token_ids("prompt", prompt_token_ids)
-        params.check_token_ids(self.model.vocab_size)
+        params.check_token_ids(self.model)
         return self._limits.max_tokens(len(prompt_token_ids), params)
 
     async def submit(

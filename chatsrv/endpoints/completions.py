@@ -89,7 +89,7 @@ async def _answer(
     completion_id = shape.new_id()
     observations = [Observation(completion_id, engine.model.name, body.tier, texts) for texts in asked]
     streams = await _submit(request, prompts, params, body.tier, observations)
-    completion = Completion(shape, completion_id, engine, streams, params.n, drain)
+    completion = Completion(shape, completion_id, engine, streams, params.n, body.tier, drain)
     if body.stream:
         return EventStream(completion.chunks(include_usage=body.includes_usage))
     return json_response(await unless_disconnected(request, completion.whole()))

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from chatsrv.errors import NotFound
 from chatsrv.ids import has_form, tag_of
-from chatsrv.item_tree import ItemTree
+from chatsrv.item_tree import ItemTree, start_after
 from chatsrv.records import ItemRecord, PrefixPlace, ResponseRecord, Session
 from chatsrv.store import forms, keys
 from chatsrv.store.connect import disconnect
@@ -146,10 +146,14 @@ class Store:
     async def conversations(
         self, owner: str, *, limit: int, after: str | None, newest_first: bool, query: str
     ) -> ConversationPage:
-        """A page of the owner's conversations by last use; ``query`` is searched in titles, ignoring case."""
+        """A page of the owner's conversations by last use; ``query`` is searched in titles, ignoring case.
+
+        Raises:
+            NotFound: there is none with the id ``after``.
+        """
         ids = await self._read(_index_slot(owner), self._client.zrange, keys.index(owner), 0, -1, desc=newest_first)
         ids = [value.decode() for value in ids]
-        start = 0 if after is None else ids.index(after) + 1 if after in ids else len(ids)
+        start = start_after(after, ids, "conversation")
         found: list[Session] = []
         for position in range(start, len(ids), _SCAN):
             for session in await self._sessions(ids[position : position + _SCAN]):

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from chatsrv.wire.items import Logprob
+from chatsrv.wire.response import Tier
 
 DONE = "[DONE]"
 """The data of the last event of a stream."""
@@ -75,11 +76,11 @@ class _Answer(Struct, kw_only=True, tag_field="object"):
     id: str
     created: int
     model: str
+    service_tier: Tier
 
 
 class _Whole(_Answer, kw_only=True):
     usage: CompletionUsage
-    service_tier: None = None
     system_fingerprint: None = None
 
 

@@ -11,7 +11,7 @@ DEFAULT_PAGE = 20
 
 
 class Page(Struct, kw_only=True):
-    """A part of a list: the ``limit`` values behind the one with the id ``after``; behind an unknown one is nothing."""
+    """A part of a list: the ``limit`` values behind the one with the id ``after``."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE
     after: str | None = None

@@ -70,7 +70,7 @@ def _explain(message: str) -> InvalidField:
         path, kind = part["path"], part["kind"][:40]
         return UnsupportedField(path, f"{path}: only parts of text are taken, not {kind!r}")
     match = _WHERE.fullmatch(message)
-    what, path = (match["what"], match["path"]) if match else (message, "")
+    what, path = (match["what"][:200], match["path"][:200]) if match else (message[:200], "")
     if unknown := _UNKNOWN.fullmatch(what):
         param = _join(path, unknown["name"])
         return UnknownField(param[:200], f"unknown field: {param[:200]}")
@@ -121,6 +121,7 @@ def _check_depth(value: object) -> None:
 
 def _check_surrogates(value: object, path: str = "") -> None:
     if isinstance(value, str) and _LONE_SURROGATE.search(value):
+        path = path[:200]
         raise InvalidField(path or None, f"{path}: a lone surrogate (half of a UTF-16 pair) is no text")
     for name, child in _named_children(value):
         _check_surrogates(name, path)

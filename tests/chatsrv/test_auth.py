@@ -53,6 +53,7 @@ def test_without_a_key_nothing_is_answered(guarded: RunningServer, authorization
     for path in ("/v1/models", "/v1/conversations", "/v1/responses/x"):
         answer = httpx.get(f"{guarded.url}{path}", headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert httpx.post(f"{guarded.url}/tokenize", json={"prompt": "x"}, headers=headers).status_code == 401
     with pytest.raises(InvalidStatus) as caught, Socket(guarded, additional_headers=headers):
         pass

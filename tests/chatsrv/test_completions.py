@@ -157,6 +157,16 @@ def test_a_history_with_tools_is_taken(server: RunningServer) -> None:
     assert "tool\n42" in text
 
 
+@pytest.mark.parametrize(
+    ("asked", "used"), [(None, "default"), ("auto", "default"), ("fast", "priority"), ("flex", "flex")]
+)
+def test_the_class_that_was_used_is_told(server: RunningServer, asked: Any, used: str) -> None:
+    completions = server.client().chat.completions
+    assert completions.create(model="fake", messages=HI, service_tier=asked).service_tier == used
+    chunks = list(completions.create(model="fake", messages=HI, service_tier=asked, stream=True))
+    assert {chunk.service_tier for chunk in chunks} == {used}
+
+
 @pytest.mark.parametrize("arguments", ["{bad", "[]", "5"])
 def test_bad_arguments_are_named(server: RunningServer, arguments: str) -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": arguments}}

@@ -277,6 +277,15 @@ def test_a_new_title_is_not_undone_by_a_turn(server: RunningServer) -> None:
     assert client.conversations.retrieve(conversation).metadata == {"title": "new"}
 
 
+def test_a_list_does_not_end_where_what_it_goes_on_behind_has_been_deleted(server: RunningServer) -> None:
+    client = server.client()
+    gone, kept = (client.conversations.create().id for _ in range(2))
+    client.conversations.delete(gone)
+    for path in (f"/v1/conversations?after={gone}", f"/v1/conversations/{kept}/items?after=msg_x"):
+        answer = httpx.get(server.url + path)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "after")
+
+
 def test_the_list_is_by_last_use_in_pages_and_searched(server: RunningServer) -> None:
     client = server.client()
     ids = [client.conversations.create(metadata={"title": f"Äpfel {n}"}).id for n in range(5)]

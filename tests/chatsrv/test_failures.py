@@ -59,3 +59,10 @@ def test_the_unexpected_is_logged_but_not_told(caplog: pytest.LogCaptureFixture)
 def test_errors_of_a_running_request_do_not_tell_the_inside() -> None:
     assert "row 3" not in answer_to(RequestFailed("NaN in row 3")).message
     assert isinstance(answer_to(RequestFailed("x")), ApiError)
+
+
+def test_why_the_model_failed_stands_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "chatsrv"):
+        answer = answer_to(RequestFailed("NaN in row 3"))
+    assert "NaN in row 3" in caplog.text
+    assert "NaN" not in answer.message

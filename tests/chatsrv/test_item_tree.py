@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from chatsrv.errors import NotFound
 from chatsrv.item_tree import ItemTree, page
 from chatsrv.records import ItemRecord
 
@@ -62,4 +65,5 @@ def test_pages_follow_each_other_and_tell_whether_more_follows() -> None:
     assert page(names, names, after="b", limit=2) == (["c", "d"], True)
     assert page(names, names, after="d", limit=2) == (["e"], False)
     assert page(names, names, after="e", limit=2) == ([], False)
-    assert page(names, names, after="unknown", limit=2) == ([], False)
+    with pytest.raises(NotFound, match="after: no such item"):
+        page(names, names, after="unknown", limit=2)

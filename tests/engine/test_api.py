@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from engine.api import Output, SamplingParams, Usage, merge_outputs
+from engine.api import ModelInfo, Output, SamplingParams, Usage, merge_outputs
 from engine.errors import InvalidRequest
+
+MODEL = ModelInfo("demo", "LlamaForCausalLM", "f00d", 49152, 2048, frozenset({0}))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +27,7 @@ from engine.errors import InvalidRequest
         *(("logprobs", value) for value in (-1, 21)),
         *(("stop", value) for value in (("",), ("a\ud83d",), ("x" * 1025,), ("a",) * 17, "abc")),
         *(("logit_bias", value) for value in ({"abc": 1}, {1: 1e9}, {1: float("nan")})),
-        *(("repetition_penalty", value) for value in (0, -1)),
+        *(("repetition_penalty", value) for value in (0, -1, 1e-38)),
         ("early_stopping", "sometimes"),
         ("stop_token_ids", ("a",)),
     ],
@@ -53,7 +56,17 @@ def test_tiny_temperatures_are_greedy(temperature: float) -> None:
 @pytest.mark.parametrize("params", [{"logit_bias": {49152: 5}}, {"logit_bias": {-1: 5}}, {"stop_token_ids": (49152,)}])
 def test_token_ids_outside_the_vocabulary(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="49151"):
-        SamplingParams(**params).check_token_ids(49152)
+        SamplingParams(**params).check_token_ids(MODEL)
+
+
+@pytest.mark.parametrize("stops", [range(10), range(1, 10)])
+def test_something_must_be_left_to_draw(stops: range) -> None:
+    """Before ``min_tokens`` no stop token may be drawn, nor an end-of-sequence token."""
+    tiny = replace(MODEL, vocab_size=10)
+    SamplingParams(stop_token_ids=tuple(stops)).check_token_ids(tiny)
+    SamplingParams(stop_token_ids=tuple(range(2, 10)), min_tokens=1).check_token_ids(tiny)
+    with pytest.raises(InvalidRequest, match="no token to draw"):
+        SamplingParams(stop_token_ids=tuple(stops), min_tokens=1).check_token_ids(tiny)
 
 
 def test_merging_keeps_order_and_the_last_word() -> None:

@@ -47,6 +47,18 @@ def test_many_keys_of_which_one_comes_twice() -> None:
         strict.parse(f'{{{keys}"x": 1, "x": 2}}')
 
 
+@pytest.mark.parametrize("field", ["truncation", "input", "service_tier", "x" * 300_000, "include"])
+def test_what_a_client_sends_is_not_told_back_at_length(field: str) -> None:
+    value = [{"role": "x" * 300_000, "content": ""}] if field in ("input", "include") else "x" * 300_000
+    with pytest.raises(InvalidField) as caught:
+        strict.convert({field: value}, CreateResponse)
+    assert len(caught.value.message) < 500
+    assert len(caught.value.param or "") <= 200
+    with pytest.raises(InvalidField) as caught:
+        strict.parse(json.dumps({"x" * 300_000: "\ud83d"}))
+    assert len(caught.value.message) < 500
+
+
 def test_bytes_that_are_not_utf8() -> None:
     with pytest.raises(InvalidJson, match="UTF-8"):
         strict.parse(b'"\xff"')
