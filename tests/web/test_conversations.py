@@ -292,3 +292,16 @@ def test_a_restarted_server_is_found_again(open_page: OpenPage, tmp_path: Path) 
         expect(page.locator(ANSWER)).to_contain_text("before before")
         ask(page, "Still there?")
         expect(page.locator(ANSWER).last).to_contain_text("You said: Still there?")
+
+
+def test_earlier_conversations_are_read_once(open_page: OpenPage, tmp_path: Path) -> None:
+    """A double press listed conversations twice, and the page stood still until it was loaded again."""
+    with ServerThread(make_settings(tmp_path), FakeEngine()) as running:
+        for number in range(60):
+            body = {"metadata": {"title": f"Chat {number}"}}
+            httpx.post(f"{running.url}/v1/conversations", json=body).raise_for_status()
+        page = open_page(address=running.url)
+        expect(page.locator("nav .title")).to_have_count(50)
+        page.get_by_role("button", name="Earlier").dblclick()
+        expect(page.locator("nav .title")).to_have_count(60)
+        ask(page, "Still alive?")

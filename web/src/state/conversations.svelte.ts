@@ -1,6 +1,6 @@
 /** The list of conversations, last used first, as far as it was read. */
 
-import { api } from "../protocol/api";
+import { ApiError, api } from "../protocol/api";
 import type { Conversation } from "../protocol/types";
 import type { Chat } from "./chat.svelte";
 
@@ -11,31 +11,33 @@ export class ConversationList {
   query = $state("");
   isLoaded = $state(false);
   hasMore = $state(false);
+  /** Some of the list is on its way. */
+  isReading = $state(false);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #numReads = 0;
 
-  /** Reads the first page again. */
+  /** Reads again as much as is listed, at least the first page. */
   async refresh(): Promise<void> {
-    this.#numReads += 1;
-    const read = this.#numReads;
-    const page = await api.listConversations(this.query.trim(), null);
-    // An answer that was overtaken by a later question is stale.
-    if (read !== this.#numReads) return;
-    this.entries = page.data;
-    this.hasMore = page.has_more;
-    this.isLoaded = true;
+    await this.#replace(this.entries.length);
   }
 
+  /** Reads on where the list ends. Does nothing while the list is read. */
   async readMore(): Promise<void> {
-    const page = await api.listConversations(this.query.trim(), this.entries.at(-1)?.id ?? null);
-    this.entries.push(...page.data);
-    this.hasMore = page.has_more;
+    if (this.isReading) return;
+    try {
+      const found = await this.#read(this.entries, 1);
+      this.entries.push(...without(this.entries, found ?? []));
+    } catch (error) {
+      // The last one that is listed is there no more.
+      if (!(error instanceof ApiError && error.body.param === "after")) throw error;
+      await this.refresh();
+    }
   }
 
   search(query: string): void {
     this.query = query;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.refresh(), SEARCH_DELAY_MS);
+    this.#timer = setTimeout(() => void this.#replace(1), SEARCH_DELAY_MS);
   }
 
   /** Moves an open conversation to the top, or puts it there if it is new. */
@@ -53,4 +55,40 @@ export class ConversationList {
     await api.deleteConversation(id);
     this.entries = this.entries.filter((entry) => entry.id !== id);
   }
+
+  async #replace(count: number): Promise<void> {
+    const found = await this.#read([], count);
+    if (!found) return;
+    this.entries = found;
+    this.isLoaded = true;
+  }
+
+  /**
+   * Reads on after those that are `listed` until `count` others are found, or all; what was used meanwhile has another
+   * place, so that a page may tell of it once more. Answers null where a later read has overtaken this one.
+   */
+  async #read(listed: Conversation[], count: number): Promise<Conversation[] | null> {
+    this.#numReads += 1;
+    const read = this.#numReads;
+    const found: Conversation[] = [];
+    this.isReading = true;
+    try {
+      for (let after = listed.at(-1)?.id ?? null; ; ) {
+        const page = await api.listConversations(this.query.trim(), after);
+        if (read !== this.#numReads) return null;
+        this.hasMore = page.has_more;
+        found.push(...without([...listed, ...found], page.data));
+        if (found.length >= count || !page.has_more) return found;
+        after = page.last_id;
+      }
+    } finally {
+      if (read === this.#numReads) this.isReading = false;
+    }
+  }
+}
+
+/** Those of `entries` that are not `listed`. */
+function without(listed: Conversation[], entries: Conversation[]): Conversation[] {
+  const ids = new Set(listed.map(({ id }) => id));
+  return entries.filter(({ id }) => !ids.has(id));
 }
