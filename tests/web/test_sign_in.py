@@ -75,6 +75,47 @@ def test_signing_out_leaves_nothing_behind(open_page: OpenPage, locked_address: 
     expect(page.get_by_text("Your conversations will be listed here.")).to_be_visible()
 
 
+def test_who_closes_the_dialog_is_left_in_peace(open_page: OpenPage, locked_address: str) -> None:
+    """Each try to connect opened the dialog again, over a banner that told of no connection."""
+    sockets: list[str] = []
+
+    def watch(page: Page) -> None:
+        page.on("websocket", lambda socket: sockets.append(socket.url))
+        page.add_init_script(
+            """addEventListener("DOMContentLoaded", () => {
+              window.seen = "";
+              new MutationObserver(() => (window.seen += document.body.innerText))
+                .observe(document.body, { subtree: true, childList: true });
+            });"""
+        )
+
+    page = open_page(address=locked_address, may_fail=True, before=watch)
+    expect(page.get_by_label("API key")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("Sign in to go on.")).to_be_visible()
+    page.wait_for_timeout(3000)  # first tries come within 2.5 s
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert len(sockets) == 1
+    assert "No connection" not in page.evaluate("window.seen")
+    page.get_by_role("main").get_by_role("button", name="Sign in").click()
+    sign_in(page, USER_KEY)
+    ask(page, "Hello")
+    expect(page.get_by_text("Sign in to go on.")).to_have_count(0)
+
+
+def test_a_conversation_that_was_asked_for_opens_after_the_sign_in(open_page: OpenPage, locked_address: str) -> None:
+    page = open_page(address=locked_address, may_fail=True)
+    sign_in(page, USER_KEY)
+    ask(page, "Remember me")
+    address = page.url
+    page.context.clear_cookies()
+    page.reload()
+    sign_in(page, USER_KEY)
+    expect(page.locator(ANSWER)).to_contain_text("You said: Remember me")
+    expect(page.locator("h1")).to_have_text("Remember me")
+    assert page.url == address
+
+
 def test_only_an_admin_sees_the_engine_room(open_page: OpenPage, locked_address: str) -> None:
     page = open_page(address=locked_address, may_fail=True)
     page.keyboard.press("Escape")  # nobody is signed in

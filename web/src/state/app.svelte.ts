@@ -14,16 +14,17 @@ import { fromMetadata, toMetadata } from "./settings";
 import { forgetPrivate, readStored, writeStored } from "./stored";
 import type { Message } from "./tree";
 
-export type DialogName = "settings" | "shortcuts" | "preferences";
+export type DialogName = "settings" | "shortcuts" | "preferences" | "signIn";
+
+/** "signedOut": the server is there, and wants to know who is asking. Nothing is tried again until somebody signs in. */
+export type AppStatus = ConnectionStatus | "signedOut";
 
 const ENGINE_HASH = "#/engine";
 const HASH = /^#\/c\/(conv_[\w-]+)$/;
 
 export class App {
-  status: ConnectionStatus = $state("connecting");
+  status: AppStatus = $state("connecting");
   isEngineRoomOpen = $state(false);
-  /** The server wants to know who is asking. */
-  needsKey = $state(false);
   /** What the key allows that this browser signed in with. */
   role: Role | null = $state(storedRole());
   model: Model | null = $state(null);
@@ -50,7 +51,7 @@ export class App {
   }
 
   connect(): void {
-    this.#streams.connect();
+    if (this.status !== "signedOut") this.#streams.connect();
   }
 
   /** Runs an action and shows what went wrong with it; answers whether it worked. */
@@ -75,7 +76,7 @@ export class App {
   async signIn(key: string): Promise<boolean> {
     const isTaken = await this.attempt(async () => this.#setRole((await api.login(key)).role));
     if (isTaken) {
-      this.needsKey = false;
+      this.closeDialog("signIn");
       this.#streams.connect();
     }
     return isTaken;
@@ -121,7 +122,8 @@ export class App {
     try {
       await chat.load(id);
     } catch (error) {
-      if (this.chat === chat) this.openNew();
+      // Who signs in finds what they wanted to open.
+      if (this.chat === chat && !isUnauthorized(error)) this.openNew();
       throw error;
     }
   }
@@ -187,17 +189,24 @@ export class App {
   }
 
   #statusChanged(status: ConnectionStatus): void {
-    const wasOffline = this.status === "offline" || this.status === "connecting";
-    this.status = status;
-    if (status === "open" && wasOffline) void this.attempt(() => this.#synchronise());
+    if (status !== "offline" || this.status === "open") this.status = status;
+    if (status === "open") void this.attempt(() => this.#synchronise());
     if (status === "offline") void this.#askForKey();
   }
 
   /** A socket does not tell why it was refused; a request does. */
   async #askForKey(): Promise<void> {
     const refusal: unknown = await api.listModels().catch((error: unknown) => error);
-    this.needsKey = refusal instanceof ApiError && refusal.status === 401;
-    if (this.needsKey) this.#setRole(null);
+    if (this.status === "open" || this.status === "signedOut") return;
+    if (isUnauthorized(refusal)) this.#signedOut();
+    else this.status = "offline";
+  }
+
+  #signedOut(): void {
+    this.#streams.close();
+    this.#setRole(null);
+    this.status = "signedOut";
+    this.dialog = "signIn";
   }
 
   /** After the first connection and after each later one: what happened in between? */
@@ -239,6 +248,10 @@ export class App {
     const hash = this.isEngineRoomOpen ? ENGINE_HASH : id === null ? "#/" : `#/c/${id}`;
     if (location.hash !== hash) history.pushState(null, "", hash);
   }
+}
+
+function isUnauthorized(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 401;
 }
 
 function storedRole(): Role | null {

@@ -61,10 +61,7 @@ export class Chat {
     this.id = id;
     this.isLoading = true;
     try {
-      const [{ metadata }, items] = await Promise.all([api.readConversation(id), api.listItems(id)]);
-      this.title = metadata.title ?? "";
-      this.settings = fromMetadata(metadata);
-      this.#merge(items);
+      await this.refresh();
     } finally {
       this.isLoading = false;
     }
@@ -72,7 +69,11 @@ export class Chat {
 
   /** Takes over what other pages and earlier connections did. */
   async refresh(): Promise<void> {
-    if (this.id !== null) this.#merge(await api.listItems(this.id));
+    if (this.id === null) return;
+    const [{ metadata }, items] = await Promise.all([api.readConversation(this.id), api.listItems(this.id)]);
+    this.title = metadata.title ?? "";
+    this.settings = fromMetadata(metadata);
+    this.#merge(items);
   }
 
   /** Asks at the end of the visible path. Throws where the conversation cannot be created. */
