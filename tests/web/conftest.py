@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.chatsrv.conftest import RunningServer, ServerThread, make_settings, wait_until
-from tests.fakes import FakeEngine
+from tests.fakes import FakeEngine, WatchedEngine
 from tests.machine import need_program
 from tests.web.scripted import ScriptedServer
 
@@ -62,6 +62,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def address(server: RunningServer) -> str:
     """Where the page is."""
     return server.url
+
+
+@pytest.fixture(scope="session")
+def watched_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server whose engine's inside is known."""
+    with ServerThread(make_settings(tmp_path_factory.mktemp("data")), WatchedEngine()) as running:
+        yield running.url
 
 
 @contextmanager

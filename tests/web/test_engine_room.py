@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.chatsrv.conftest import ServerThread, make_settings, wait_until
-from tests.fakes import WatchedEngine
+from tests.chatsrv.conftest import wait_until
 from tests.web.conftest import OpenPage, Shoot, main_thread_s
 from tests.web.test_accessibility import serious_findings
 
 NONE = {"priority": 0, "default": 0, "flex": 0}
 GAUGES = {"waste": 0, "cache_hit_rate": 0, "prompt_tokens_per_s": 0, "output_tokens_per_s": 0}
 GAUGES |= {"num_running": NONE, "num_waiting": NONE, "num_swap_preemptions": 0, "num_recompute_preemptions": 0}
-
-
-@pytest.fixture(scope="module")
-def watched_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with ServerThread(make_settings(tmp_path_factory.mktemp("data")), WatchedEngine()) as running:
-        yield running.url
 
 
 @pytest.fixture
@@ -174,7 +166,7 @@ def test_a_newcomer_is_shown_how_it_works(page: Page, shoot: Shoot) -> None:
     page.get_by_role("button", name="Pause").click()
     page.set_viewport_size({"width": 1280, "height": 1320})
     shoot(page, "engine-room.png")
-    page.get_by_role("button", name="Back to the running engine").click()
+    page.get_by_role("button", name="End the demonstration").click()
     expect(page.get_by_role("button", name="request-a")).to_be_visible()
 
 

@@ -34,7 +34,7 @@ it("has no message that nothing shows", () => {
   const files = import.meta.glob<string>("../**/*.{svelte,ts}", { query: "?raw", import: "default", eager: true });
   const sources = Object.values(files).join();
   // Names of states, themes and the like are put together.
-  const isUsed = (key: string) => sources.includes(`"${key}"`) || /^(preferences\.theme|settings\.priority|engine\.(mode|state|request|scene|sight))\./.test(key);
+  const isUsed = (key: string) => sources.includes(`"${key}"`) || /^(problem|preferences\.theme|settings\.priority|engine\.(mode|state|request|scene|sight))\./.test(key);
   expect(Object.keys(english).filter((key) => !isUsed(key))).toEqual([]);
 });
 

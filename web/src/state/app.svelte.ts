@@ -1,6 +1,7 @@
 /** The whole page: its connection, its conversations, and which one is open. */
 
 import { t } from "../i18n/messages.svelte";
+import { explainInLine } from "../i18n/problems";
 import { ApiError, api } from "../protocol/api";
 import type { ConnectionStatus } from "../protocol/connection";
 import { ResponseStreams } from "../protocol/streams";
@@ -62,7 +63,7 @@ export class App {
       return true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.problem = t("error.action", { message: error.message });
+      this.problem = t("error.action", { message: explainInLine(error.body) });
       return false;
     }
   }
