@@ -27,6 +27,9 @@ export interface ErrorBody {
   param?: string | null;
 }
 
+/** Code of a refusal: the conversation was deleted. */
+export const CONVERSATION_GONE = "conversation_not_found";
+
 export type ResponseStatus = "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
 
 export interface WireResponse {

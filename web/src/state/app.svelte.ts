@@ -11,7 +11,7 @@ import { ConversationList } from "./conversations.svelte";
 import { importConversation } from "./import";
 import { fromJson } from "./portable";
 import { forgetRunning, runningResponses } from "./running";
-import { fromMetadata, toMetadata } from "./settings";
+import { fromMetadata, toMetadata, type Settings } from "./settings";
 import { forgetPrivate, readStored, writeStored } from "./stored";
 import type { Message } from "./tree";
 
@@ -64,6 +64,8 @@ export class App {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.problem = t("error.action", { message: explainInLine(error.body) });
+      // What is shown is out of date.
+      if (error.status === 404) void this.#lookAgain().catch(() => undefined);
       return false;
     }
   }
@@ -165,7 +167,19 @@ export class App {
     return new Chat(this.#streams, {
       onChanged: (chat) => this.#changed(chat),
       onAnswered: (answer) => this.#answered(answer),
+      onGone: ({ id }) => this.conversations.drop(id!),
+      onHomeless: (question, settings) => void this.#askAnew(question, settings),
     });
+  }
+
+  /** Asks in a new conversation what can no longer be asked in the one that is open. */
+  async #askAnew(question: string, settings: Settings): Promise<void> {
+    const { id } = this.chat;
+    this.openNew();
+    const { chat } = this;
+    chat.settings = { ...settings };
+    const wasSent = await this.attempt(() => chat.send(question));
+    if (!wasSent && this.chat === chat) await this.open(id!);
   }
 
   #chatOf(id: string): Chat {
@@ -179,7 +193,7 @@ export class App {
   }
 
   #changed(chat: Chat): void {
-    this.conversations.touch(chat);
+    if (!chat.isGone) this.conversations.touch(chat);
     if (chat === this.chat) this.#writeHash();
     else if (chat.id !== null && !chat.isNeeded) this.#chats.delete(chat.id);
   }
@@ -212,9 +226,16 @@ export class App {
 
   /** After the first connection and after each later one: what happened in between? */
   async #synchronise(): Promise<void> {
-    const isFresh = this.chat.isLoading;
-    await Promise.all([this.#readModel(), this.conversations.refresh(), isFresh ? null : this.chat.refresh()]);
+    await Promise.all([this.#readModel(), this.#lookAgain()]);
     await this.#followBackground();
+  }
+
+  /** What have other pages done? */
+  async #lookAgain(): Promise<void> {
+    const { chat } = this;
+    const wasGone = chat.isGone;
+    await Promise.all([this.conversations.refresh(), chat.isLoading ? null : chat.refresh()]);
+    if (chat === this.chat && chat.isGone && !wasGone) this.problem = t("problem.conversation_not_found");
   }
 
   async #readModel(): Promise<void> {

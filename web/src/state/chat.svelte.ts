@@ -1,8 +1,16 @@
 /** One open conversation: what is shown of it, and what can be done with it. */
 
-import { api } from "../protocol/api";
+import { ApiError, api } from "../protocol/api";
 import type { ResponseStreams, Stream } from "../protocol/streams";
-import { isTerminal, textOf, type CreateRequest, type ErrorBody, type Item, type ResponseEvent } from "../protocol/types";
+import {
+  CONVERSATION_GONE,
+  isTerminal,
+  textOf,
+  type CreateRequest,
+  type ErrorBody,
+  type Item,
+  type ResponseEvent,
+} from "../protocol/types";
 import { applyEvent, applyRefusal, finish } from "./reduce";
 import { forgetRunning, rememberRunning, runningResponses, type RunningResponse } from "./running";
 import { DEFAULT_SETTINGS, fromMetadata, samplingFields, toMetadata, type Settings } from "./settings";
@@ -28,6 +36,10 @@ export interface ChatListener {
   onChanged(chat: Chat): void;
   /** An answer has ended. */
   onAnswered(answer: Message): void;
+  /** It turned out to be deleted, by another page. */
+  onGone(chat: Chat): void;
+  /** A question that it was deleted before is to be asked in a new one. */
+  onHomeless(question: string, settings: Settings): void;
 }
 
 export class Chat {
@@ -36,6 +48,8 @@ export class Chat {
   settings: Settings = $state({ ...DEFAULT_SETTINGS });
   tree = $state(emptyTree());
   isLoading = $state(false);
+  /** The server has it no more: what is shown is all that is left. */
+  isGone = $state(false);
 
   readonly branches = $derived(branchesOf(this.tree));
   readonly path = $derived(visiblePath(this.tree, this.branches));
@@ -61,7 +75,7 @@ export class Chat {
     this.id = id;
     this.isLoading = true;
     try {
-      await this.refresh();
+      await this.#read(id);
     } finally {
       this.isLoading = false;
     }
@@ -69,11 +83,13 @@ export class Chat {
 
   /** Takes over what other pages and earlier connections did. */
   async refresh(): Promise<void> {
-    if (this.id === null) return;
-    const [{ metadata }, items] = await Promise.all([api.readConversation(this.id), api.listItems(this.id)]);
-    this.title = metadata.title ?? "";
-    this.settings = fromMetadata(metadata);
-    this.#merge(items);
+    if (this.id === null || this.isGone) return;
+    try {
+      await this.#read(this.id);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.body.code === CONVERSATION_GONE)) throw error;
+      this.#gone();
+    }
   }
 
   /** Asks at the end of the visible path. Throws where the conversation cannot be created. */
@@ -92,7 +108,8 @@ export class Chat {
   regenerate(answer: Message): void {
     const question = this.tree.messages[answer.parent ?? ""];
     if (!question) return;
-    if (question.id !== null) this.#answer(question, { parent_id: question.id });
+    if (this.isGone) this.#listener.onHomeless(question.text, this.settings);
+    else if (question.id !== null) this.#answer(question, { parent_id: question.id });
     else this.#retry(question);
   }
 
@@ -146,6 +163,18 @@ export class Chat {
   /** Follows nothing any more; running answers go on at the server. */
   leave(): void {
     for (const stream of this.#streams.values()) stream.leave();
+  }
+
+  async #read(id: string): Promise<void> {
+    const [{ metadata }, items] = await Promise.all([api.readConversation(id), api.listItems(id)]);
+    this.title = metadata.title ?? "";
+    this.settings = fromMetadata(metadata);
+    this.#merge(items);
+  }
+
+  #gone(): void {
+    this.isGone = true;
+    this.#listener.onGone(this);
   }
 
   #merge(items: Item[]): void {
@@ -223,6 +252,7 @@ export class Chat {
   /** The request was refused, or the events of its response are gone; the answer itself may still be there. */
   async #refused(key: string, error: ErrorBody): Promise<void> {
     this.#streams.delete(key);
+    if (error.code === CONVERSATION_GONE) this.#gone();
     const responseId = this.tree.messages[key]?.responseId ?? null;
     if (responseId === null) return applyRefusal(this.tree, key, error);
     forgetRunning(responseId);

@@ -12,7 +12,7 @@ let asked: string[];
 let streams: ResponseStreams;
 let chat: Chat;
 
-const listener = { onChanged: vi.fn(), onAnswered: vi.fn() };
+const listener = { onChanged: vi.fn(), onAnswered: vi.fn(), onGone: vi.fn(), onHomeless: vi.fn() };
 
 beforeEach(() => {
   localStorage.clear();
@@ -192,6 +192,31 @@ describe("while an answer streams", () => {
     answers["GET /v1/responses/resp_a1"] = { id: "resp_a1", status: "completed", output };
     FakeSocket.last.say({ type: "error", status: 400, stream_id: "a0", error: { code: "not_resumable", message: "Gone." } });
     await vi.waitFor(() => expect(last()).toMatchObject({ status: "completed", text: "All of it." }));
+  });
+});
+
+describe("a conversation that another page deleted", () => {
+  const gone = { code: "conversation_not_found", message: "no such conversation" };
+
+  it("asks elsewhere what it was asked", async () => {
+    await load(item("u1", null), item("a1", "u1"));
+    chat.settings.instructions = "Be brief.";
+    await chat.send("More");
+    FakeSocket.last.say({ type: "error", status: 404, stream_id: "a0", error: gone });
+    expect(chat.isGone).toBe(true);
+    expect(listener.onGone).toHaveBeenCalledWith(chat);
+    expect(last()).toMatchObject({ status: "failed", error: gone });
+    chat.regenerate(last());
+    expect(listener.onHomeless).toHaveBeenCalledWith("More", expect.objectContaining({ instructions: "Be brief." }));
+    expect(creates()).toHaveLength(1);
+  });
+
+  it("stays in view when it is read again", async () => {
+    await load(item("u1", null), item("a1", "u1"));
+    vi.stubGlobal("fetch", async () => new Response(JSON.stringify({ error: gone }), { status: 404 }));
+    await chat.refresh();
+    expect(chat.isGone).toBe(true);
+    expect(shown()).toEqual(["u1", "a1"]);
   });
 });
 

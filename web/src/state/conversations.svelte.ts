@@ -1,7 +1,7 @@
 /** The list of conversations, last used first, as far as it was read. */
 
 import { ApiError, api } from "../protocol/api";
-import type { Conversation } from "../protocol/types";
+import { CONVERSATION_GONE, type Conversation } from "../protocol/types";
 import type { Chat } from "./chat.svelte";
 
 const SEARCH_DELAY_MS = 200;
@@ -51,8 +51,16 @@ export class ConversationList {
     this.entries = [entry, ...this.entries.filter((other) => other.id !== id)];
   }
 
+  /** Deletes a conversation; another page may have been faster. */
   async remove(id: string): Promise<void> {
-    await api.deleteConversation(id);
+    await api.deleteConversation(id).catch((error: unknown) => {
+      if (!(error instanceof ApiError && error.body.code === CONVERSATION_GONE)) throw error;
+    });
+    this.drop(id);
+  }
+
+  /** Lists it no more. */
+  drop(id: string): void {
     this.entries = this.entries.filter((entry) => entry.id !== id);
   }
 
