@@ -80,7 +80,7 @@ class _GuardedSocket:
         self._send = send
         self._keyring = keyring
         self._check = check
-        self._checked = keyring.revision
+        self._checked: int | None = None  # keys may have changed since the caller was found
         self._idle_check_s = None if keyring.is_open else IDLE_CHECK_S
 
     async def receive(self) -> Message:
