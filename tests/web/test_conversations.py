@@ -340,3 +340,14 @@ def test_the_row_of_a_deleted_conversation_goes(open_page: OpenPage, engine: Fak
     page.locator("nav .title", has_text="Opened in vain").click()
     expect(page.get_by_text("That did not work")).to_be_visible()
     expect(page.locator("nav .title", has_text="Opened in vain")).to_have_count(0)
+
+
+def test_a_conversation_without_a_title_has_one_name(open_page: OpenPage, address: str) -> None:
+    conversation = httpx.post(f"{address}/v1/conversations", json={}).json()["id"]
+    page = open_page()
+    expect(page.locator("h1")).to_have_text("New chat")
+    expect(page).to_have_title("New chat · chatsrv")
+    page.locator("nav .title", has_text="Untitled").first.click()
+    page.wait_for_url(f"**/{conversation}")
+    expect(page.locator("h1")).to_have_text("Untitled")
+    expect(page).to_have_title("Untitled · chatsrv")

@@ -1,5 +1,6 @@
 /** One open conversation: what is shown of it, and what can be done with it. */
 
+import { t } from "../i18n/messages.svelte";
 import { ApiError, api } from "../protocol/api";
 import type { ResponseStreams, Stream } from "../protocol/streams";
 import {
@@ -51,6 +52,8 @@ export class Chat {
   /** The server has it no more: what is shown is all that is left. */
   isGone = $state(false);
 
+  /** What it is called where it is shown; nothing until it is known. */
+  readonly name = $derived(this.isLoading ? this.title : nameOf(this.id, this.title));
   readonly branches = $derived(branchesOf(this.tree));
   readonly path = $derived(visiblePath(this.tree, this.branches));
   readonly runningAnswers = $derived(Object.values(this.tree.messages).filter(isRunning));
@@ -276,6 +279,11 @@ export class Chat {
     const answer = addMessage(this.tree, { parent: question.key, role: "assistant", text: "", status: "queued" });
     answer.responseId = responseId;
   }
+}
+
+/** What a conversation is called. One without an id is new. */
+export function nameOf(id: string | null, title: string | undefined): string {
+  return title || t(id === null ? "chat.new" : "chat.untitled");
 }
 
 function titleOf(text: string): string {

@@ -40,11 +40,11 @@ export class ConversationList {
     this.#timer = setTimeout(() => void this.#replace(1), SEARCH_DELAY_MS);
   }
 
-  /** Moves an open conversation to the top, or puts it there if it is new. */
-  touch({ id, title }: Chat): void {
-    if (id === null) return;
-    const now = Date.now() / 1000;
+  /** Moves a conversation to the top, or puts it there if it is new. A search finds no more by that. */
+  touch({ id, title }: Pick<Chat, "id" | "title">): void {
     const known = this.entries.find((entry) => entry.id === id);
+    if (id === null || (!known && this.query.trim())) return;
+    const now = Date.now() / 1000;
     const entry = known ?? { id, created_at: now, last_used_at: now, metadata: {} };
     entry.metadata = { ...entry.metadata, title };
     entry.last_used_at = now;

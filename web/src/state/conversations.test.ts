@@ -42,6 +42,15 @@ function expectEachOnce(): void {
   expect(listed()).toHaveLength(new Set(listed()).size);
 }
 
+it("a search finds what matches, whatever is used meanwhile", async () => {
+  vi.useFakeTimers();
+  list.search("conv_7");
+  await vi.advanceTimersByTimeAsync(1000);
+  list.touch({ id: "conv_1", title: "Other" });
+  list.touch({ id: "conv_72", title: "Found" });
+  expect(listed()).toEqual(["conv_72", "conv_7", ...stored.slice(70, 72), ...stored.slice(73, 80)]);
+});
+
 describe("earlier conversations", () => {
   it("are read once, however often they are asked for", async () => {
     await list.refresh();
