@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -21,6 +22,8 @@ from chatsrv.settings import PREFIX
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What a terminal would obey instead of showing, wherever it comes from."""
+
+_MODELS_TIMEOUT_S = 10
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
@@ -67,6 +70,7 @@ class Terminal:
         address = urlsplit(self._url)._replace(path="/v1/responses").geturl().replace("http", "ws", 1)
         try:
             async with connect(address, additional_headers=self._headers, max_size=None, ping_timeout=None) as socket:
+                self._fields = await asyncio.to_thread(self._recommended) | self._fields
                 self._say(f"connected to {self._url}; Ctrl-C stops an answer, Ctrl-D or /quit leaves\n")
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._on_interrupt, socket)
                 while (line := await self._read()) is not None:
@@ -79,6 +83,13 @@ class Terminal:
             self._say(f"cannot talk to {self._url}: {error}\n")
             return 1
         return 0
+
+    def _recommended(self) -> dict[str, Any]:
+        """How the server would sample in a conversation."""
+        request = Request(f"{self._url}/v1/models", headers=self._headers)  # noqa: S310 - the person names the server
+        with urlopen(request, timeout=_MODELS_TIMEOUT_S) as answer:  # noqa: S310
+            sampling: dict[str, Any] = json.load(answer)["data"][0]["sampling"]
+            return sampling
 
     async def _read(self) -> str | None:
         """A line from the person; None at the end. In a thread, for the socket's pings go on meanwhile."""

@@ -300,6 +300,7 @@ class ModelInfo:
     Attributes:
         fingerprint: changes with the weights; part of every prefix-cache key.
         max_model_len: tokens of prompt and answer together.
+        sampling: fields of ``SamplingParams`` as the model's makers recommend them; empty where they do not.
     """
 
     name: str
@@ -308,3 +309,4 @@ class ModelInfo:
     vocab_size: int
     max_model_len: int
     eos_token_ids: frozenset[int]
+    sampling: Mapping[str, float] = field(default_factory=dict, hash=False)

@@ -108,6 +108,7 @@ class Engine:
             vocab_size=loaded.vocab_size,
             max_model_len=sizes.max_model_len,
             eos_token_ids=loaded.eos_token_ids,
+            sampling=loaded.sampling,
         )
         self._runner = ModelRunner(loaded.model, layout, sizes.num_blocks, sizes.num_swap_blocks, loaded.device)
         self._limits = AdmissionLimits(self.config, sizes.num_blocks, sizes.max_model_len)

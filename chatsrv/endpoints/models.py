@@ -12,6 +12,10 @@ from chatsrv.services import services
 from chatsrv.turns import check_model
 from chatsrv.wire.models import Detokenize, Detokenized, Model, ModelList, Tokenize, Tokens
 
+CALM_SAMPLING = {"temperature": 0.3, "top_p": 0.9, "repetition_penalty": 1.1}
+"""For models whose makers recommend nothing. At a temperature of 1 a small one talks nonsense, and without the penalty
+it falls into loops at a low one."""
+
 
 async def list_all(request: Request) -> ASGIApp:
     return json_response(ModelList(data=[_model(services(request).engine)]))
@@ -44,4 +48,9 @@ async def detokenize(request: Request) -> ASGIApp:
 
 def _model(engine: EngineSeam) -> Model:
     model = engine.model
-    return Model(id=model.name, max_model_len=model.max_model_len, architecture=model.architecture)
+    return Model(
+        id=model.name,
+        max_model_len=model.max_model_len,
+        sampling=model.sampling or CALM_SAMPLING,
+        architecture=model.architecture,
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 
 class Model(Struct, kw_only=True, tag_field="object", tag="model"):
-    """``max_model_len`` is in tokens, prompt and answer together."""
+    """``max_model_len`` is in tokens, prompt and answer together; ``sampling`` is what suits a conversation."""
 
     id: str
     max_model_len: int
+    sampling: Mapping[str, float]
     architecture: str
     created: int = 0
     owned_by: str = "chatsrv"

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelLoadError
 from engine.loading.configuration import read_folder_config
+from engine.loading.generation import read_folder_generation, read_gguf_generation, recommended_sampling
 from engine.loading.gguf import GGUFFile
 from engine.loading.gguf_translation import read_config, read_tensors
 from engine.loading.low_bits import stored_bits
@@ -46,6 +47,7 @@ class LoadedModel:
         vocab_size: ids of the model, V; its tokenizer may use fewer.
         max_position: the longest sequence that the model was made for.
         eos_token_ids: any of these ends an answer.
+        sampling: fields of ``SamplingParams`` as its makers recommend them.
     """
 
     model: Model
@@ -55,6 +57,7 @@ class LoadedModel:
     vocab_size: int
     max_position: int
     eos_token_ids: frozenset[int]
+    sampling: Mapping[str, float]
     device: torch.device
     dtype: torch.dtype
 
@@ -92,7 +95,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
         fingerprint=_fingerprint(files, parts.config, _form(config, dtype, keep_low_bits)),
         vocab_size=parts.config.get_text_config().vocab_size,
         max_position=max_position,
-        eos_token_ids=_eos_token_ids(files, parts),
+        eos_token_ids=_eos_token_ids(parts),
+        sampling=recommended_sampling(parts.generation),
         device=device,
         dtype=dtype,
     )
@@ -108,9 +112,10 @@ def stop_loading() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the files hold: configuration and tokenizer of transformers, and tensors yet to be read."""
+    """What the files hold: configurations and tokenizer of transformers, and tensors yet to be read."""
 
     config: Any
+    generation: Mapping[str, Any]
     tokenizer: Any
     tensors: Mapping[str, Read]
 
@@ -126,7 +131,8 @@ def _read_gguf(files: ModelFiles, keep_low_bits: bool) -> _Parts:
         )
     except Exception as error:
         raise ModelLoadError(f"the tokenizer in {files.gguf} cannot be read: {error}") from error
-    return _Parts(config, tokenizer, read_tensors(file, config, keep_low_bits=keep_low_bits))
+    tensors = read_tensors(file, config, keep_low_bits=keep_low_bits)
+    return _Parts(config, read_gguf_generation(file), tokenizer, tensors)
 
 
 def _read_folder(files: ModelFiles) -> _Parts:
@@ -136,7 +142,7 @@ def _read_folder(files: ModelFiles) -> _Parts:
         tokenizer = AutoTokenizer.from_pretrained(files.folder, config=config, local_files_only=True)
     except Exception as error:
         raise ModelLoadError(f"the tokenizer in {files.folder} cannot be read: {error}") from error
-    return _Parts(config, tokenizer, read_safetensors(files.shards))
+    return _Parts(config, read_folder_generation(files.folder), tokenizer, read_safetensors(files.shards))
 
 
 def choose_device(setting: str) -> torch.device:
@@ -203,12 +209,10 @@ def find_max_position(config: Any) -> int:
     return int(limit)
 
 
-def _eos_token_ids(files: ModelFiles, parts: _Parts) -> frozenset[int]:
+def _eos_token_ids(parts: _Parts) -> frozenset[int]:
     """Those of the generation configuration if there is one, else of the configuration; and the tokenizer's."""
-    path = files.folder / "generation_config.json"
-    generation = json.loads(path.read_text("utf-8")) if files.gguf is None and path.is_file() else {}
     own = getattr(parts.config, "eos_token_id", None) or parts.config.get_text_config().eos_token_id
-    ends = generation.get("eos_token_id", own)
+    ends = parts.generation.get("eos_token_id", own)
     ids = ends if isinstance(ends, list) else [ends]
     return frozenset(token_id for token_id in [*ids, parts.tokenizer.eos_token_id] if token_id is not None)
 

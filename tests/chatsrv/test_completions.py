@@ -253,6 +253,7 @@ def test_bad_prompts_are_named(server: RunningServer, prompt: Any, param: str) -
 def test_models_and_tokens(server: RunningServer) -> None:
     (model,) = server.client().models.list()
     assert (model.id, model.to_dict()["max_model_len"]) == ("fake", 4096)
+    assert model.to_dict()["sampling"] == {"temperature": 0.3, "top_p": 0.9, "repetition_penalty": 1.1}
     assert server.client().models.retrieve("fake").id == "fake"
     with pytest.raises(openai.NotFoundError):
         server.client().models.retrieve("gpt-6")

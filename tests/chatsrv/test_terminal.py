@@ -92,7 +92,9 @@ def test_a_conversation_with_history(server: RunningServer, person: Person) -> N
     person.sees("You said: Again\n\n> ")
     expected = "system\nBe brief.user\nHelloassistant\nYou said: Hellouser\nAgainassistant\n"
     assert server.engine.submissions[-1].text == expected
-    assert server.engine.submissions[-1].params.is_greedy
+    params = server.engine.submissions[-1].params
+    assert params.is_greedy, "what the person said"
+    assert (params.top_p, params.repetition_penalty) == (0.9, 1.1), "what the server recommends"
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(server: RunningServer, person: Person) -> None:

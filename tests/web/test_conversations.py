@@ -193,6 +193,16 @@ def test_settings_go_with_the_conversation(page: Page, engine: FakeEngine) -> No
     assert "Answer like a pirate." in engine.submissions[-1].text
 
 
+def test_where_nothing_is_set_the_model_is_sampled_as_recommended(page: Page, engine: FakeEngine) -> None:
+    page.keyboard.press("Control+,")
+    expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.3 (default)")
+    page.get_by_label("Top-p").fill("0.5")
+    page.get_by_role("button", name="Close").click()
+    ask(page, "Ahoy")
+    params = engine.submissions[-1].params
+    assert (params.temperature, params.top_p, params.repetition_penalty) == (0.3, 0.5, 1.1)
+
+
 def test_the_longest_answer_leaves_room_for_the_question(page: Page, engine: FakeEngine) -> None:
     page.keyboard.press("Control+,")
     page.get_by_label("Longest answer (tokens)").fill(str(engine.max_model_len))

@@ -19,7 +19,11 @@ CONTROL, NORMAL, UNUSED = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL, gguf.To
 
 
 def write_gguf(
-    path: Path, model: Any, quantization: str = "F32", extra: Mapping[str, torch.Tensor] = MappingProxyType({})
+    path: Path,
+    model: Any,
+    quantization: str = "F32",
+    extra: Mapping[str, torch.Tensor] = MappingProxyType({}),
+    sampling: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Write a model of transformers with a byte tokenizer; matrices in ``quantization``, vectors in float32."""
     config = model.config
@@ -27,6 +31,8 @@ def write_gguf(
     writer = GGUFWriter(path, name)
     _add_shape(writer, config)
     _add_tokenizer(writer)
+    for key, value in sampling.items():
+        writer.add_float32(f"general.sampling.{key}", value)
     for tensor_name, values in (*_named_tensors(model, name), *extra.items()):
         kind = GGMLQuantizationType[quantization if values.dim() > 1 else "F32"]
         writer.add_tensor(tensor_name, gguf.quants.quantize(values.numpy(), kind), raw_dtype=kind)

@@ -63,6 +63,8 @@ export interface Conversation {
 export interface Model {
   id: string;
   max_model_len: number;
+  /** What suits a conversation. */
+  sampling: Sampling;
 }
 
 export interface List<T> {
@@ -80,11 +82,16 @@ export interface CreateRequest {
   instructions?: string;
   temperature?: number;
   top_p?: number;
+  top_k?: number;
+  min_p?: number;
+  repetition_penalty?: number;
   max_output_tokens?: number;
   service_tier?: ServiceTier;
   truncation?: "auto" | "disabled";
   include?: string[];
 }
+
+export type Sampling = Pick<CreateRequest, "temperature" | "top_p" | "top_k" | "min_p" | "repetition_penalty">;
 
 interface Numbered {
   sequence_number: number;

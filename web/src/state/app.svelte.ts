@@ -6,7 +6,7 @@ import { ApiError, api } from "../protocol/api";
 import type { ConnectionStatus } from "../protocol/connection";
 import { ResponseStreams } from "../protocol/streams";
 import type { Conversation, Model, Role } from "../protocol/types";
-import { Chat } from "./chat.svelte";
+import { Chat, type ChatListener } from "./chat.svelte";
 import { ConversationList } from "./conversations.svelte";
 import { importConversation } from "./import";
 import { fromJson } from "./portable";
@@ -164,12 +164,13 @@ export class App {
   }
 
   #newChat(): Chat {
-    return new Chat(this.#streams, {
+    const listener: ChatListener = {
       onChanged: (chat) => this.#changed(chat),
       onAnswered: (answer) => this.#answered(answer),
       onGone: ({ id }) => this.conversations.drop(id!),
       onHomeless: (question, settings) => void this.#askAnew(question, settings),
-    });
+    };
+    return new Chat(this.#streams, listener, () => this.model?.sampling ?? {});
   }
 
   /** Asks in a new conversation what can no longer be asked in the one that is open. */

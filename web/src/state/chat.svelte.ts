@@ -11,6 +11,7 @@ import {
   type ErrorBody,
   type Item,
   type ResponseEvent,
+  type Sampling,
 } from "../protocol/types";
 import { applyEvent, applyRefusal, finish } from "./reduce";
 import { forgetRunning, rememberRunning, runningResponses, type RunningResponse } from "./running";
@@ -66,11 +67,14 @@ export class Chat {
 
   readonly #server: ResponseStreams;
   readonly #listener: ChatListener;
+  readonly #recommended: () => Sampling;
   readonly #streams = new Map<string, Stream>();
 
-  constructor(server: ResponseStreams, listener: ChatListener) {
+  /** `recommended` tells what suits the model, once that is known. */
+  constructor(server: ResponseStreams, listener: ChatListener, recommended: () => Sampling) {
     this.#server = server;
     this.#listener = listener;
+    this.#recommended = recommended;
   }
 
   /** Reads a conversation from the server, and follows what is still running in it. */
@@ -213,7 +217,7 @@ export class Chat {
   /** `numMore` answers beside this one begin when the server has the question: they share its blocks. */
   #answer(question: Message, place: Pick<CreateRequest, "parent_id" | "input">, numMore = 0): void {
     const answer = addMessage(this.tree, { parent: question.key, role: "assistant", text: "", status: "queued" });
-    const request = { conversation: this.id!, ...place, ...samplingFields(this.settings) };
+    const request = { conversation: this.id!, ...place, ...samplingFields(this.settings, this.#recommended()) };
     let numWaiting = numMore;
     const stream = this.#server.create(request, {
       onEvent: (event) => {

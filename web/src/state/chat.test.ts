@@ -30,7 +30,7 @@ beforeEach(() => {
   streams = new ResponseStreams("ws://here", () => {});
   streams.connect();
   FakeSocket.last.accept();
-  chat = new Chat(streams, listener);
+  chat = new Chat(streams, listener, () => ({}));
 });
 
 afterEach(() => {

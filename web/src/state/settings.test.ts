@@ -5,6 +5,7 @@ const settings: Settings = {
   instructions: "Answer in verse. ".repeat(100),
   temperature: 0,
   topP: 0.9,
+  repetitionPenalty: 1.2,
   maxTokens: 200,
   serviceTier: "flex",
   numAnswers: 3,
@@ -33,8 +34,10 @@ describe("longestAnswer", () => {
 });
 
 describe("samplingFields", () => {
-  it("leaves out what is not set", () => {
-    expect(samplingFields(DEFAULT_SETTINGS)).toEqual({
+  it("leaves out what is not set and takes what is recommended", () => {
+    expect(samplingFields(DEFAULT_SETTINGS, { temperature: 0.3, top_k: 20 })).toEqual({
+      temperature: 0.3,
+      top_k: 20,
       service_tier: "default",
       truncation: "auto",
       include: ["chatsrv.timing", "chatsrv.notices"],
@@ -42,6 +45,8 @@ describe("samplingFields", () => {
   });
 
   it("sends zero as zero", () => {
-    expect(samplingFields(settings)).toMatchObject({ temperature: 0, top_p: 0.9, max_output_tokens: 200 });
+    const recommended = { temperature: 0.3, top_p: 0.5, repetition_penalty: 1.1 };
+    const expected = { temperature: 0, top_p: 0.9, repetition_penalty: 1.2, max_output_tokens: 200 };
+    expect(samplingFields(settings, recommended)).toMatchObject(expected);
   });
 });

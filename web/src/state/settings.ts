@@ -4,13 +4,14 @@
  * Metadata holds 16 pairs whose values have at most 512 characters, so a system prompt is cut into numbered pieces.
  */
 
-import type { CreateRequest, ServiceTier } from "../protocol/types";
+import type { CreateRequest, Sampling, ServiceTier } from "../protocol/types";
 
 export interface Settings {
   instructions: string;
-  /** null leaves the choice to the server. */
+  /** null takes what is recommended for the model, or leaves the choice to the server. */
   temperature: number | null;
   topP: number | null;
+  repetitionPenalty: number | null;
   maxTokens: number | null;
   serviceTier: ServiceTier;
   /** Answers to each question, side by side. */
@@ -21,6 +22,7 @@ export const DEFAULT_SETTINGS: Settings = {
   instructions: "",
   temperature: null,
   topP: null,
+  repetitionPenalty: null,
   maxTokens: null,
   serviceTier: "default",
   numAnswers: 1,
@@ -61,12 +63,14 @@ function readSampling(text: string | undefined): Partial<Settings> {
   }
 }
 
-/** The fields of a request that say how to answer. */
-export function samplingFields(settings: Settings): Partial<CreateRequest> {
+/** The fields of a request that say how to answer; `recommended` holds where nothing else is set. */
+export function samplingFields(settings: Settings, recommended: Sampling): Partial<CreateRequest> {
   return {
+    ...recommended,
     ...(settings.instructions.trim() ? { instructions: settings.instructions } : {}),
     ...(settings.temperature !== null ? { temperature: settings.temperature } : {}),
     ...(settings.topP !== null ? { top_p: settings.topP } : {}),
+    ...(settings.repetitionPenalty !== null ? { repetition_penalty: settings.repetitionPenalty } : {}),
     ...(settings.maxTokens !== null ? { max_output_tokens: settings.maxTokens } : {}),
     service_tier: settings.serviceTier,
     truncation: "auto",
