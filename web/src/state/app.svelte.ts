@@ -40,8 +40,11 @@ export class App {
   readonly #streams: ResponseStreams;
   /** Conversations whose answers still run stay open behind the one that is shown. */
   readonly #chats = new Map<string, Chat>();
+  /** Tells the other pages of this browser which conversation was changed here. */
+  readonly #otherPages = new BroadcastChannel("chatsrv");
 
   constructor(address: string) {
+    this.#otherPages.onmessage = ({ data }: MessageEvent<string>) => this.lookAgain(data);
     this.#streams = new ResponseStreams(address, (status) => this.#statusChanged(status));
     this.chat = this.#newChat();
   }
@@ -55,6 +58,12 @@ export class App {
     if (this.status !== "signedOut") this.#streams.connect();
   }
 
+  /** Shows what other pages have done to the list and to a conversation, if this one is seen and can know. */
+  lookAgain(id = this.chat.id): void {
+    if (document.hidden || this.status !== "open") return;
+    void this.#lookAgain(id).catch(() => undefined);
+  }
+
   /** Runs an action and shows what went wrong with it; answers whether it worked. */
   async attempt(action: () => Promise<unknown>): Promise<boolean> {
     this.problem = null;
@@ -65,7 +74,7 @@ export class App {
       if (!(error instanceof ApiError)) throw error;
       this.problem = t("error.action", { message: explainInLine(error.body) });
       // What is shown is out of date.
-      if (error.status === 404) void this.#lookAgain().catch(() => undefined);
+      if (error.status === 404) this.lookAgain();
       return false;
     }
   }
@@ -135,10 +144,12 @@ export class App {
     if (this.chat.id === id) return this.chat.rename(title);
     await api.updateConversation(id, toMetadata(title, fromMetadata(metadata)));
     await this.conversations.refresh();
+    this.#otherPages.postMessage(id);
   }
 
   async remove(id: string): Promise<void> {
     await this.conversations.remove(id);
+    this.#otherPages.postMessage(id);
     const isOpen = this.chat.id === id;
     (isOpen ? this.chat : this.#chats.get(id))?.leave();
     if (isOpen) this.openNew();
@@ -156,6 +167,7 @@ export class App {
       const { id, shownIds } = await importConversation(conversation);
       await Promise.all([this.conversations.refresh(), this.open(id)]);
       this.chat.show(shownIds);
+      this.#otherPages.postMessage(id);
     });
   }
 
@@ -195,6 +207,7 @@ export class App {
 
   #changed(chat: Chat): void {
     if (!chat.isGone) this.conversations.touch(chat);
+    this.#otherPages.postMessage(chat.id);
     if (chat === this.chat) this.#writeHash();
     else if (chat.id !== null && !chat.isNeeded) this.#chats.delete(chat.id);
   }
@@ -231,11 +244,10 @@ export class App {
     await this.#followBackground();
   }
 
-  /** What have other pages done? */
-  async #lookAgain(): Promise<void> {
+  async #lookAgain(id = this.chat.id): Promise<void> {
     const { chat } = this;
     const wasGone = chat.isGone;
-    await Promise.all([this.conversations.refresh(), chat.isLoading ? null : chat.refresh()]);
+    await Promise.all([this.conversations.refresh(), chat.id !== id || chat.isLoading ? null : chat.refresh()]);
     if (chat === this.chat && chat.isGone && !wasGone) this.problem = t("problem.conversation_not_found");
   }
 

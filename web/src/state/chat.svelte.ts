@@ -9,7 +9,6 @@ import {
   textOf,
   type CreateRequest,
   type ErrorBody,
-  type Item,
   type ResponseEvent,
   type Sampling,
 } from "../protocol/types";
@@ -22,6 +21,7 @@ import {
   choose,
   emptyTree,
   findById,
+  idsOf,
   isRunning,
   mergeItems,
   nearestStored,
@@ -173,10 +173,12 @@ export class Chat {
   }
 
   async #read(id: string): Promise<void> {
+    const before = idsOf(this.tree);
     const [{ metadata }, items] = await Promise.all([api.readConversation(id), api.listItems(id)]);
     this.title = metadata.title ?? "";
     this.settings = fromMetadata(metadata);
-    this.#merge(items);
+    mergeItems(this.tree, items, before);
+    this.#followRunning();
   }
 
   #gone(): void {
@@ -184,8 +186,7 @@ export class Chat {
     this.#listener.onGone(this);
   }
 
-  #merge(items: Item[]): void {
-    mergeItems(this.tree, items);
+  #followRunning(): void {
     for (const running of runningResponses()) {
       if (running.conversationId === this.id) this.#restore(running);
     }
@@ -248,6 +249,8 @@ export class Chat {
 
   #received(key: string, event: ResponseEvent): void {
     applyEvent(this.tree, key, event);
+    // Now the server has it, so that other pages can see it.
+    if (event.type === "response.output_item.added") this.#listener.onChanged(this);
     if (!isTerminal(event)) return;
     this.#streams.delete(key);
     if ("response" in event) forgetRunning(event.response.id);

@@ -7,6 +7,7 @@ import {
   choose,
   emptyTree,
   findById,
+  idsOf,
   mergeItems,
   nearestStored,
   removeBranch,
@@ -55,6 +56,34 @@ describe("mergeItems", () => {
     applyEvent(tree, "a1", { type: "response.output_text.delta", sequence_number: 5, output_index: 0, delta: "live" });
     mergeItems(tree, [item("u1", null), item("a1", "u1", "", { status: "in_progress" })]);
     expect(shown()).toEqual(["u1", "live"]);
+  });
+
+  it("knows what this page has asked for before its events tell the ids", () => {
+    const question = addMessage(tree, { parent: null, role: "user", text: "Hi", status: "completed" });
+    const answer = addMessage(tree, { parent: question.key, role: "assistant", text: "", status: "queued" });
+    answer.responseId = "resp_9";
+    const asked = { response_id: "resp_9" };
+    mergeItems(tree, [item("u1", null, "Hi", asked), item("a1", "u1", "", { ...asked, status: "in_progress" })]);
+    expect(visiblePath(tree).map(({ id }) => id)).toEqual(["u1", "a1"]);
+    expect(Object.keys(tree.messages)).toHaveLength(2);
+  });
+
+  it("keeps what the server got after it was asked, and what it could not save", () => {
+    mergeItems(tree, conversation);
+    const before = idsOf(tree);
+    mergeItems(tree, [...conversation, item("u3", "a2"), item("a3", "u3")]);
+    mergeItems(tree, conversation, before);
+    expect(shown().at(-1)).toBe("a3");
+    findById(tree, "a3")!.extras = { saved: false };
+    mergeItems(tree, conversation);
+    expect(shown().at(-1)).toBe("a3");
+  });
+
+  it("does not take a failure for a stop", () => {
+    mergeItems(tree, conversation);
+    findById(tree, "a2")!.status = "failed";
+    mergeItems(tree, [...conversation.slice(0, 3), item("a2", "u2", "a2", { status: "incomplete" })]);
+    expect(findById(tree, "a2")!.status).toBe("failed");
   });
 
   it("keeps an answer that streams in before the list has it, with its question", () => {

@@ -98,29 +98,48 @@ export function findById(tree: Tree, id: string): Message | undefined {
 }
 
 /**
- * Takes over what the server holds: `items` are all of a conversation's, oldest first.
+ * Takes over what the server holds: `items` are all of a conversation's, oldest first. `before` are the ids that this
+ * page knew when it asked for them.
  *
  * Messages of this page that the server does not have yet stay; those it has no longer go. An answer that streams in
  * stays and keeps its text, for its events know more than the list.
  */
-export function mergeItems(tree: Tree, items: Item[]): void {
+export function mergeItems(tree: Tree, items: Item[], before: ReadonlySet<string> = idsOf(tree)): void {
   const keyOf = new Map<string, string>();
   for (const item of items) {
-    const known = findById(tree, item.id);
+    const known = findById(tree, item.id) ?? findAwaited(tree, item);
     const key = known?.key ?? item.id;
     keyOf.set(item.id, key);
     if (!known) tree.messages[key] = messageOf(item, key, keyOf);
-    else if (!isRunning(known)) Object.assign(known, messageOf(item, key, keyOf));
+    else if (isRunning(known)) known.id = item.id;
+    else Object.assign(known, messageOf(item, key, keyOf), isFailure(known, item) ? { status: known.status } : {});
   }
   for (const message of Object.values(tree.messages)) {
-    const isGone = message.id !== null && !keyOf.has(message.id);
-    if (isGone && !isRunningBelow(tree, message)) removeBranch(tree, message);
+    const isGone = message.id !== null && before.has(message.id) && !keyOf.has(message.id);
+    if (isGone && !isKeptBelow(tree, message)) removeBranch(tree, message);
   }
 }
 
-/** What streams is written to the store a little later: until then a list of items may lack it. */
-function isRunningBelow(tree: Tree, message: Message): boolean {
-  return Object.values(tree.messages).filter(isRunning).some((answer) => isAncestor(tree, message, answer));
+export function idsOf(tree: Tree): Set<string> {
+  return new Set(Object.values(tree.messages).flatMap(({ id }) => id ?? []));
+}
+
+/** What this page has asked for, while the event that tells its id is on the way. */
+function findAwaited(tree: Tree, { role, response_id }: Item): Message | undefined {
+  const unnamed = Object.values(tree.messages).filter(({ id }) => id === null);
+  const answer = unnamed.find(({ responseId }) => responseId !== null && responseId === response_id);
+  return role === "assistant" ? answer : unnamed.find(({ key }) => key === answer?.parent);
+}
+
+/** An item does not tell that its answer has failed, only that it is not whole. */
+function isFailure(known: Message, item: Item): boolean {
+  return known.status === "failed" && item.status === "incomplete";
+}
+
+/** What streams is written to the store a little later, or never where that is away: a list of items may lack it. */
+function isKeptBelow(tree: Tree, message: Message): boolean {
+  const kept = Object.values(tree.messages).filter((answer) => isRunning(answer) || answer.extras?.saved === false);
+  return kept.some((answer) => isAncestor(tree, message, answer));
 }
 
 function isAncestor(tree: Tree, ancestor: Message, message: Message | undefined): boolean {
