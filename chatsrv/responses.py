@@ -99,6 +99,8 @@ class Responses:
             recent: unstored turns of the caller's socket, which the request may continue.
         """
         self.drain.check()
+        if request.stored:
+            self._store.check_room()
         turn, stream = await self._planner.submit(caller, request, {} if recent is None else recent)
         generation = Generation(turn, stream, self._engine, self._store if turn.is_stored else None)
         self._begin(generation)

@@ -72,6 +72,11 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
         self.is_failing = False
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits has all the memory that it may: the store has been away for long."""
+        return self._num_buffered_bytes >= MAX_BUFFERED_BYTES
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="store journal")
 
@@ -95,7 +100,9 @@ class Journal:
     ) -> None:
         """Queue commands on keys of one hash slot; ``then`` is called when the store has them."""
         group = self._group(slot)
-        group.commands.extend(commands)
+        for command in commands:
+            group.commands.append(command)
+            self._count(group, sum(len(part) for part in command if isinstance(part, str | bytes)))
         if then is not None:
             group.actions.append(then)
         if is_urgent:
@@ -103,12 +110,11 @@ class Journal:
 
     def append(self, response_id: str, entry: Entry) -> None:
         """Queue an event. When the buffer is full it is dropped, and the response cannot be resumed past it."""
-        if self._num_buffered_bytes + len(entry.data) > MAX_BUFFERED_BYTES:
+        if self.is_full:
             return
         group = self._group(tag_of(response_id))
         group.events.setdefault(response_id, []).append(entry)
-        group.num_bytes += len(entry.data)
-        self._num_buffered_bytes += len(entry.data)
+        self._count(group, len(entry.data))
         if entry.is_terminal:
             self._hurry(group)
 
@@ -141,6 +147,10 @@ class Journal:
         if group is None:
             group = self._waiting[slot] = _Group()
         return group
+
+    def _count(self, group: _Group, num_bytes: int) -> None:
+        group.num_bytes += num_bytes
+        self._num_buffered_bytes += num_bytes
 
     def _hurry(self, group: _Group) -> None:
         group.is_urgent = True

@@ -96,6 +96,14 @@ class Store:
             return False
         return not self.journal.is_failing
 
+    def check_room(self) -> None:
+        """
+        Raises:
+            Unavailable: the store has been away for so long that nothing new can be kept for it.
+        """
+        if self.journal.is_full:
+            raise unreachable()
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def session(self, owner: str, tag: str, missing: NotFound) -> Session:

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from chatsrv.ids import tag_of
-from chatsrv.store import keys
+from chatsrv.store import journal, keys
 from tests.chatsrv.conftest import ServerThread, free_port, store_answers, wait_until
 from tests.chatsrv.sockets import Socket, output_text, text_of
 from tests.fakes import FakeEngine
@@ -117,6 +117,22 @@ def embedded_process(data_dir: Path) -> int:
     with redis.Redis(unix_socket_path=str(data_dir / "store" / "store.sock")) as client:
         number: int = client.info("server")["process_id"]
         return number
+
+
+def test_what_waits_for_a_store_that_stays_away_has_a_limit(
+    serve: Callable[..., ServerThread], outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MAX_BUFFERED_BYTES", 20_000)
+    with serve(redis_url=outage.url) as server, Socket(server) as socket:
+        outage.kill()
+        statuses = [httpx.post(f"{server.url}/v1/responses", json={"input": "x"}).status_code for _ in range(20)]
+        num_taken = statuses.count(200)
+        assert statuses == [200] * num_taken + [503] * (20 - num_taken)
+        assert 0 < num_taken < 20
+        assert socket.ask("unstored", store=False)["status"] == "completed"
+        outage.start()
+        wait_until(lambda: ready(server.url) == "ok")
+        assert socket.ask("again")["status"] == "completed"
 
 
 def test_an_outage_is_logged_once_and_not_each_second(
