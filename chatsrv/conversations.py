@@ -109,11 +109,13 @@ class Conversations:
         async with self._responses.planning(tag):
             session = await self._store.conversation(caller.owner, conversation_id)
             tree = await self._store.tree(tag)
-            moved = tree.remove(item_id) if item_id in tree else []
-            check_none_grows(moved, "item_id")
-            if session.head_id == item_id:
-                await self._store.put_head(tag, item.parent_id or "")
-            await self._store.put_items(tag, moved, deleted=[item_id])
+            if item_id in tree:
+                parent_id = tree[item_id].parent_id
+                moved = tree.remove(item_id)
+                check_none_grows(moved, "item_id")
+                if session.head_id == item_id:
+                    await self._store.put_head(tag, parent_id or "")
+                await self._store.put_items(tag, moved, deleted=[item_id])
         return on_wire(session)
 
     async def _tree(self, caller: Caller, conversation_id: str) -> ItemTree:

@@ -268,8 +268,14 @@ class Responses:
         return generation if generation is not None and generation.turn.caller.owner == caller.owner else None
 
     async def _end_of(self, caller: Caller, response_id: str) -> None:
+        """
+        Raises:
+            Restarting: it was left, and what follows it may not begin here any more.
+        """
         if generation := self.running(caller, response_id):
             await generation.ended()
+            if self.drain.is_over:
+                raise Restarting
             return
         with suppress(NotFound, NotResumable):
             async for _ in self.follow(caller, response_id):

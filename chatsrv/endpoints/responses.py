@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 
 from chatsrv.auth import caller
 from chatsrv.conversations import item_page
-from chatsrv.errors import Restarting
+from chatsrv.errors import ApiError, Restarting
 from chatsrv.failures import refusal
 from chatsrv.generation import Generation
 from chatsrv.http import json_response, read_body, read_query, unless_disconnected
@@ -47,7 +47,8 @@ async def create(request: Request) -> ASGIApp:
     await unless_disconnected(request, _to_its_end(responses, generation))
     if generation.is_left:  # its client will ask again, and is not to find the question twice
         if generation.is_stored:
-            await responses.delete(caller(request), generation.id)
+            with suppress(ApiError):  # where it cannot be undone, it must be asked again all the same
+                await responses.delete(caller(request), generation.id)
         raise Restarting
     return json_response(generation.turn.response)
 

@@ -12,6 +12,9 @@ import httpx
 import openai
 import pytest
 
+from chatsrv.conversations import Conversations
+from chatsrv.keyring import Caller
+from chatsrv.records import ItemRecord
 from engine import ChatMessage
 from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.sockets import Socket, output_text
@@ -192,6 +195,28 @@ def test_deleting_an_item_closes_the_gap(server: RunningServer) -> None:
     client.responses.create(input="three", conversation=conversation)
     expected = "user\noneuser\ntwoassistant\nYou said: twouser\nthreeassistant\n"
     assert server.engine.submissions[-1].text == expected
+
+
+def test_the_newest_item_is_deleted_while_the_one_before_it_is(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = server.client()
+    conversation = client.conversations.create().id
+    client.responses.create(input="one", conversation=conversation)
+    client.responses.create(input="two", conversation=conversation)
+    *_, question, answer = (str(item.id) for item in client.conversations.items.list(conversation, order="asc"))
+    find = Conversations.item
+
+    async def find_and_wait(of: Conversations, caller: Caller, conversation_id: str, item_id: str) -> ItemRecord:
+        found = await find(of, caller, conversation_id, item_id)
+        if item_id == answer:
+            await of.delete_item(caller, conversation_id, question)
+        return found
+
+    monkeypatch.setattr(Conversations, "item", find_and_wait)
+    client.conversations.items.delete(answer, conversation_id=conversation)
+    client.responses.create(input="three", conversation=conversation)
+    assert server.engine.submissions[-1].text == "user\noneassistant\nYou said: oneuser\nthreeassistant\n"
 
 
 def test_deleting_an_answer_that_is_written_ends_it_first(server: RunningServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 import chatsrv.server
 from chatsrv.drain import Drain
 from chatsrv.errors import Restarting
+from chatsrv.generation import Generation
 from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import Socket, output_text
@@ -150,6 +152,50 @@ def test_at_the_limit_a_whole_answer_is_refused_and_leaves_nothing(
         server.client().responses.create(input="three", conversation=conversation)
         assert engine.submissions[-1].text == "user\noneassistant\nYou said: oneuser\nthreeassistant\n"
         assert len(engine.submissions) == 1
+
+
+def test_who_waits_for_an_answer_that_is_undone_is_refused_too(
+    serve: Callable[..., ServerThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, ended = threading.Event(), Generation.ended
+
+    async def wait(generation: Generation) -> None:
+        waiting.set()
+        await ended(generation)
+
+    monkeypatch.setattr(Generation, "ended", wait)
+    engine = FakeEngine(paused=True)
+    thread = serve(engine, drain_timeout_s=0.3)
+    with thread as server, ThreadPoolExecutor() as pool:
+        conversation = server.client().conversations.create().id
+        asking = []
+        for text, has_come in {"one": lambda: engine.running == 1, "two": waiting.is_set}.items():
+            body = {"input": text, "conversation": conversation}
+            asking.append(pool.submit(httpx.post, f"{server.url}/v1/responses", json=body, timeout=60))
+            wait_until(has_come)
+        thread.stop()
+        for refused in (each.result() for each in asking):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_restarting")
+    with serve(FakeEngine()) as server:
+        assert list(server.client().conversations.items.list(conversation)) == []
+
+
+def test_what_cannot_be_undone_is_refused_all_the_same(serve: Callable[..., ServerThread]) -> None:
+    """Another answer to the same question goes on elsewhere."""
+    engine = FakeEngine(paused=True)
+    thread = serve(engine, drain_timeout_s=0.3)
+    with thread as server, ThreadPoolExecutor() as pool, Socket(server) as socket:
+        client = server.client()
+        conversation = client.conversations.create().id
+        body = {"input": "x", "conversation": conversation}
+        asking = pool.submit(httpx.post, f"{server.url}/v1/responses", json=body, timeout=60)
+        wait_until(lambda: engine.running == 1)
+        question = next(iter(client.conversations.items.list(conversation, order="asc")))
+        socket.send("response.create", conversation=conversation, parent_id=question.id)
+        socket.until("response.in_progress")
+        thread.stop()
+        refused = asking.result()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_restarting")
 
 
 @pytest.mark.parametrize("stream", [True, False])
