@@ -193,6 +193,18 @@ def test_settings_go_with_the_conversation(page: Page, engine: FakeEngine) -> No
     assert "Answer like a pirate." in engine.submissions[-1].text
 
 
+def test_a_conversation_of_another_client_is_called_after_its_first_question(
+    page: Page, engine: FakeEngine, address: str
+) -> None:
+    conversation = httpx.post(f"{address}/v1/conversations", json={}).json()["id"]
+    body = {"conversation": conversation, "input": "Who sees the badgers?"}
+    httpx.post(f"{address}/v1/responses", json=body).raise_for_status()
+    page.goto(f"{address}/#/c/{conversation}")
+    expect(page.locator("h1")).to_have_text("Who sees the badgers?")
+    page.reload()
+    expect(page.locator("nav .title").first).to_have_text("Who sees the badgers?")
+
+
 def test_where_nothing_is_set_the_model_is_sampled_as_recommended(page: Page, engine: FakeEngine) -> None:
     page.keyboard.press("Control+,")
     expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.3 (default)")

@@ -133,6 +133,7 @@ export class App {
     const { chat } = this;
     try {
       await chat.load(id);
+      this.conversations.rename(chat);
     } catch (error) {
       // Who signs in finds what they wanted to open.
       if (this.chat === chat && !isUnauthorized(error)) this.openNew();

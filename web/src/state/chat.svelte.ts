@@ -179,6 +179,15 @@ export class Chat {
     this.settings = fromMetadata(metadata);
     mergeItems(this.tree, items, before);
     this.#followRunning();
+    if (!this.title) await this.#nameAfterQuestion(metadata);
+  }
+
+  /** Other clients give no titles. What else they wrote about the conversation stays. */
+  async #nameAfterQuestion(metadata: Record<string, string>): Promise<void> {
+    this.title = titleOf(this.path.find(({ role }) => role === "user")?.text ?? "");
+    const named = { ...metadata, title: this.title };
+    // It is shown all the same where it cannot be kept.
+    if (this.title) await api.updateConversation(this.id!, named).catch(() => null);
   }
 
   #gone(): void {

@@ -9,6 +9,8 @@ import type { Message } from "./tree";
 /** Answers of the HTTP side: `METHOD path` to body; an absent one is a 404. */
 let answers: Record<string, unknown>;
 let asked: string[];
+/** What was sent last. */
+let sent: unknown;
 let streams: ResponseStreams;
 let chat: Chat;
 
@@ -19,9 +21,10 @@ beforeEach(() => {
   answers = { "POST /v1/conversations": { id: "conv_1", metadata: {} } };
   asked = [];
   vi.stubGlobal("WebSocket", FakeSocket);
-  vi.stubGlobal("fetch", async (path: string, { method }: RequestInit) => {
+  vi.stubGlobal("fetch", async (path: string, { method, body: text }: RequestInit) => {
     const [name] = path.split("?");
     asked.push(`${method} ${name}`);
+    if (typeof text === "string") sent = JSON.parse(text);
     const body = answers[`${method} ${name}`];
     const status = body === undefined ? 404 : 200;
     return new Response(JSON.stringify(body ?? { error: { code: "not_found", message: "Not there." } }), { status });
@@ -65,7 +68,7 @@ function item(id: string, parent: string | null, more: Partial<Item> = {}): Item
 }
 
 async function load(...items: Item[]): Promise<void> {
-  answers["GET /v1/conversations/conv_1"] = { id: "conv_1", metadata: { title: "A chat" } };
+  answers["GET /v1/conversations/conv_1"] ??= { id: "conv_1", metadata: { title: "A chat" } };
   answers["GET /v1/conversations/conv_1/items"] = { data: items, has_more: false, last_id: null };
   await chat.load("conv_1");
 }
@@ -228,4 +231,21 @@ it("settings are kept with the conversation", async () => {
   expect(asked.at(-1)).toBe("POST /v1/conversations/conv_1");
   chat.regenerate(last());
   expect(creates()).toMatchObject([{ instructions: "Be brief." }]);
+});
+
+describe("a conversation of another client", () => {
+  it("is called after its first question, and keeps what else is known of it", async () => {
+    answers["GET /v1/conversations/conv_1"] = { id: "conv_1", metadata: { project: "x" } };
+    await load(item("u1", null), item("a1", "u1"));
+    expect(chat.title).toBe("u1");
+    expect(asked).toContain("POST /v1/conversations/conv_1");
+    expect(sent).toEqual({ metadata: { project: "x", title: "u1" } });
+  });
+
+  it("has no name while nothing was asked", async () => {
+    answers["GET /v1/conversations/conv_1"] = { id: "conv_1", metadata: {} };
+    await load();
+    expect(chat.title).toBe("");
+    expect(asked).not.toContain("POST /v1/conversations/conv_1");
+  });
 });

@@ -51,6 +51,12 @@ export class ConversationList {
     this.entries = [entry, ...this.entries.filter((other) => other.id !== id)];
   }
 
+  /** Lists a conversation by the name that it turned out to have, where it is. */
+  rename({ id, title }: Pick<Chat, "id" | "title">): void {
+    const entry = this.entries.find((known) => known.id === id);
+    if (entry) entry.metadata = { ...entry.metadata, title };
+  }
+
   /** Deletes a conversation; another page may have been faster. */
   async remove(id: string): Promise<void> {
     await api.deleteConversation(id).catch((error: unknown) => {
