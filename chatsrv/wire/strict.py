@@ -70,13 +70,14 @@ def _explain(message: str) -> InvalidField:
         path, kind = part["path"], part["kind"][:40]
         return UnsupportedField(path, f"{path}: only parts of text are taken, not {kind!r}")
     match = _WHERE.fullmatch(message)
-    what, path = (match["what"][:200], match["path"][:200]) if match else (message[:200], "")
+    what, path = (match["what"], match["path"][:200]) if match else (message, "")
     if unknown := _UNKNOWN.fullmatch(what):
-        param = _join(path, unknown["name"])
-        return UnknownField(param[:200], f"unknown field: {param[:200]}")
+        param = _join(path, unknown["name"])[:200]
+        return UnknownField(param, f"unknown field: {param}")
     if missing := _MISSING.fullmatch(what):
         param = _join(path, missing["name"])
         return InvalidField(param, f"{param}: required, but missing")
+    what = what[:200]
     return InvalidField(path or None, f"{path}: {what}" if path else what)
 
 

@@ -8,18 +8,19 @@ import pytest
 
 from chatsrv.patience import Patience
 
-LIMIT_S = 0.2
+LIMIT_S = 1.0
+"""No machine is so busy that a short wait takes as long."""
 
 
 async def test_waits_that_are_short_may_be_many() -> None:
     patience = Patience(LIMIT_S)
     began = asyncio.get_running_loop().time()
-    while asyncio.get_running_loop().time() < began + 3 * LIMIT_S:
+    while asyncio.get_running_loop().time() < began + 1.5 * LIMIT_S:
         with patience:
             await asyncio.sleep(LIMIT_S / 10)
 
 
-@pytest.mark.parametrize("before_s", [0.0, LIMIT_S / 2])
+@pytest.mark.parametrize("before_s", [0.0, LIMIT_S / 10])
 async def test_who_waits_for_too_long_is_told(before_s: float) -> None:
     patience = Patience(LIMIT_S)
     with patience:

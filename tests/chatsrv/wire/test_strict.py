@@ -59,6 +59,12 @@ def test_what_a_client_sends_is_not_told_back_at_length(field: str) -> None:
     assert len(caught.value.message) < 500
 
 
+@pytest.mark.parametrize("body", [{"x" * 300: 1}, {"input": [{"role": "user", "content": "", "x" * 300: 1}]}])
+def test_an_unknown_field_is_called_so_however_long_its_name(body: dict[str, object]) -> None:
+    with pytest.raises(UnknownField, match=r"^unknown field: .*x{100}"):
+        strict.convert(body, CreateResponse)
+
+
 def test_bytes_that_are_not_utf8() -> None:
     with pytest.raises(InvalidJson, match="UTF-8"):
         strict.parse(b'"\xff"')
