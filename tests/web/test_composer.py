@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 from tests.chatsrv.conftest import wait_until
 from tests.web.conftest import OpenPage
 from tests.web.scripted import ScriptedServer
+from tests.web.test_accessibility import serious_findings
 
 
 @pytest.fixture
@@ -56,6 +57,72 @@ def test_nothing_is_sent_twice_or_empty(page: Page, script: ScriptedServer) -> N
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     assert num_creates(page, script) == 1
+
+
+WAITING = "Will be sent when the answer is done."
+
+
+def test_what_is_sent_during_an_answer_goes_when_that_is_done(page: Page, script: ScriptedServer) -> None:
+    page.fill("#composer", "One")
+    page.keyboard.press("Enter")
+    response = script.response(page).begin().write("First")
+    page.fill("#composer", "Two")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text=WAITING)).to_be_visible()
+    page.keyboard.press("Enter")
+    assert num_creates(page, script) == 1
+    assert serious_findings(page) == []
+    response.end()
+    assert script.response(page, 1).request["input"] == "Two"
+    assert script.response(page, 1).request["parent_id"] == "msg_answer0"
+    expect(page.locator("#composer")).to_have_value("")
+    expect(page.get_by_text(WAITING)).to_have_count(0)
+    assert num_creates(page, script) == 2
+
+
+@pytest.mark.parametrize("take_back", ["Escape", "press", "type", "failure"])
+def test_what_waits_for_an_answer_can_be_taken_back(page: Page, script: ScriptedServer, take_back: str) -> None:
+    page.fill("#composer", "One")
+    page.keyboard.press("Enter")
+    response = script.response(page).begin().write("First")
+    page.fill("#composer", "Two")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text(WAITING)).to_be_visible()
+    if take_back == "press":
+        page.get_by_role("button", name="Cancel").click()
+    elif take_back == "failure":
+        response.end("failed", error={"code": "server_error", "message": "Broken."})
+    else:
+        page.keyboard.press("Escape" if take_back == "Escape" else "!")
+    expect(page.get_by_text(WAITING)).to_have_count(0)
+    if take_back != "failure":
+        response.write(" answer").end()
+    assert num_creates(page, script) == 1
+    assert all(request["type"] == "response.create" for request in script.requests)
+    expect(page.locator("#composer")).to_have_value("Two!" if take_back == "type" else "Two")
+    expect(page.locator("#composer")).to_be_focused()
+
+
+def test_who_stops_an_answer_has_the_next_question_sent(page: Page, script: ScriptedServer) -> None:
+    """Also where the stop is faster than the first word of the server."""
+    page.fill("#composer", "One")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    page.keyboard.type("Two")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text(WAITING)).to_be_visible()
+    script.response(page).begin().write("Fi").end("cancelled")
+    assert script.response(page, 1).request["parent_id"] == "msg_answer0"
+
+
+def test_the_button_sends_later_too(open_page: OpenPage, script: ScriptedServer) -> None:
+    page = open_page(before=script.attach, phone=True)
+    for text in ("One", "Two"):
+        page.locator("#composer").press_sequentially(text)
+        page.get_by_role("button", name="Send").click()
+    expect(page.get_by_text(WAITING)).to_be_visible()
+    script.response(page).begin().write("First").end()
+    assert script.response(page, 1).request["input"] == "Two"
 
 
 def test_on_a_phone_enter_makes_a_new_line(open_page: OpenPage, script: ScriptedServer) -> None:

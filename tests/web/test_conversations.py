@@ -115,6 +115,25 @@ def test_stop_keeps_what_was_delivered_and_the_next_turn_knows_it(page: Page, en
     assert engine.submissions[-1].text.count(text) == 1
 
 
+def test_what_is_asked_after_a_stop_before_the_first_word_follows_it(
+    page: Page, engine: FakeEngine, address: str
+) -> None:
+    """The server has the stopped question then: what came next was taken for another version of it."""
+    ask(page, "One")
+    engine.paused = True
+    page.fill("#composer", "Oh no")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("Stopped.", exact=True)).to_be_visible()
+    engine.paused = False
+    page.fill("#composer", "Two")
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER).last).to_contain_text("You said: Two")
+    assert questions(page) == ["One", "Oh no", "Two"]
+    parents = {item["id"]: item["parent_id"] for item in items(page, address)}
+    assert len(parents) == len(set(parents.values())) == 6
+
+
 def test_a_reload_in_mid_answer_goes_on(page: Page, engine: FakeEngine) -> None:
     engine.delay_s = 0.01
     text = " ".join(f"word{number}" for number in range(60))

@@ -34,8 +34,9 @@ def conversation_of(page: Page, address: str) -> str:
 
 
 def test_another_tab_sees_what_is_asked_renamed_and_deleted(page: Page, engine: FakeEngine) -> None:
-    ask(page, "One")
+    ask(page, "Unheard of")
     other = open_beside(page)
+    page.bring_to_front()
     engine.delay_s = 0.01
     engine.enqueue("word " * 20 + "end")
     page.fill("#composer", "Two")
@@ -45,12 +46,12 @@ def test_another_tab_sees_what_is_asked_renamed_and_deleted(page: Page, engine: 
     for tab in (page, other):
         wait_for_end(tab)
         expect(tab.locator(ANSWER).last).to_contain_text("end")
-        assert questions(tab) == ["One", "Two"]
+        assert questions(tab) == ["Unheard of", "Two"]
     edit_first(page, "Uno")
     expect(other.locator(ANSWER)).to_have_count(1)
     expect(other.locator(ANSWER)).to_contain_text("You said: Uno")
-    page.locator("nav li", has_text="One").hover()
-    page.locator("nav li", has_text="One").get_by_label("Rename").click()
+    page.locator("nav li", has_text="Unheard of").hover()
+    page.locator("nav li", has_text="Unheard of").get_by_label("Rename").click()
     page.get_by_label("Conversation title").fill("Numbers")
     page.keyboard.press("Enter")
     expect(other.locator("h1")).to_have_text("Numbers")

@@ -52,6 +52,8 @@ export class Chat {
   isLoading = $state(false);
   /** The server has it no more: what is shown is all that is left. */
   isGone = $state(false);
+  /** What is on the way that the next question has to follow. */
+  #numWaits = $state(0);
 
   /** What it is called where it is shown; nothing until it is known. */
   readonly name = $derived(this.isLoading ? this.title : nameOf(this.id, this.title));
@@ -64,6 +66,10 @@ export class Chat {
   );
   /** Whether something runs that has not been told to stop. */
   readonly isAnswering = $derived(this.runningAnswers.some(({ isStopping }) => !isStopping));
+  /** Whether the next question has to wait: also where it is not known yet whether the server has what was stopped. */
+  readonly mustWait = $derived(
+    this.#numWaits > 0 || this.runningAnswers.some(({ id, isStopping }) => !isStopping || id === null),
+  );
 
   readonly #server: ResponseStreams;
   readonly #listener: ChatListener;
@@ -101,9 +107,10 @@ export class Chat {
 
   /** Asks at the end of the visible path. Throws where the conversation cannot be created. */
   async send(text: string): Promise<void> {
-    if (this.id === null) await this.#create(text);
-    const parent = nearestStored(this.tree, this.path.at(-1));
-    this.#ask(parent, text);
+    await this.#first(async () => {
+      if (this.id === null) await this.#create(text);
+      this.#ask(nearestStored(this.tree, this.path.at(-1)), text);
+    });
   }
 
   /** Asks something else in place of a question; the old one stays as a sibling. */
@@ -172,6 +179,16 @@ export class Chat {
     for (const stream of this.#streams.values()) stream.leave();
   }
 
+  /** Lets the next question wait for what is done first. */
+  async #first(action: () => Promise<void>): Promise<void> {
+    this.#numWaits += 1;
+    try {
+      await action();
+    } finally {
+      this.#numWaits -= 1;
+    }
+  }
+
   async #read(id: string): Promise<void> {
     const before = idsOf(this.tree);
     const [{ metadata }, items] = await Promise.all([api.readConversation(id), api.listItems(id)]);
@@ -213,8 +230,17 @@ export class Chat {
   }
 
   #ask(parent: Message | null, text: string): void {
+    this.#dropStopped(parent);
     const question = addMessage(this.tree, { parent: parent?.key ?? null, role: "user", text, status: "completed" });
     this.#answer(question, { parent_id: parent?.id ?? "root", input: text }, this.settings.numAnswers - 1);
+  }
+
+  /** What was stopped before the server had it is nowhere else, and no version of what is asked in its place. */
+  #dropStopped(parent: Message | null): void {
+    for (const question of this.branches.get(parent?.key ?? null) ?? []) {
+      const answers = this.branches.get(question.key) ?? [];
+      if (question.id === null && answers.some(({ reason }) => reason === "cancelled")) removeBranch(this.tree, question);
+    }
   }
 
   /** A question that never reached the server is asked again. */
@@ -265,6 +291,8 @@ export class Chat {
     if ("response" in event) forgetRunning(event.response.id);
     const answer = this.tree.messages[key];
     if (answer) this.#listener.onAnswered(answer);
+    // What ends before its first word tells no ids; the server may have it, and its question, all the same.
+    if (answer?.id === null) void this.#first(() => this.refresh()).catch(() => undefined);
     this.#listener.onChanged(this);
   }
 

@@ -162,6 +162,51 @@ describe("while an answer streams", () => {
     expect(creates().at(-1)).toMatchObject({ parent_id: "m2", input: "What did you say?" });
   });
 
+  it("what is stopped before the server has it leaves its place to the next question", async () => {
+    await load(item("u1", null), item("a1", "u1"));
+    await chat.send("Oh");
+    chat.stop();
+    expect(chat).toMatchObject({ isAnswering: false, mustWait: true });
+    say("a0", 0, "response.created", { response: { id: "resp_2", status: "queued" } });
+    say("a0", 1, "response.cancelled", { response: { id: "resp_2", status: "cancelled" } });
+    expect(chat.mustWait).toBe(true);
+    await vi.waitFor(() => expect(chat.mustWait).toBe(false));
+    expect(shown()).toEqual(["u1", "a1", "Oh", ""]);
+    await chat.send("Next");
+    expect(creates().at(-1)).toMatchObject({ parent_id: "a1", input: "Next" });
+    expect(chat.branches.get("a1")!.map(({ text }) => text)).toEqual(["Next"]);
+  });
+
+  it("what is stopped before its first word is followed by the next question, if the server has it", async () => {
+    await load(item("u1", null), item("a1", "u1"));
+    await chat.send("u2");
+    chat.stop();
+    const stored = [item("u2", "a1", { response_id: "resp_2" }), item("a2", "u2", { response_id: "resp_2", content: [] })];
+    answers["GET /v1/conversations/conv_1/items"] = { data: [item("u1", null), item("a1", "u1"), ...stored], has_more: false };
+    say("a0", 0, "response.created", { response: { id: "resp_2", status: "queued" } });
+    say("a0", 1, "response.cancelled", { response: { id: "resp_2", status: "cancelled" } });
+    await vi.waitFor(() => expect(chat.mustWait).toBe(false));
+    await chat.send("Next");
+    expect(creates().at(-1)).toMatchObject({ parent_id: "a2", input: "Next" });
+    expect(shown()).toEqual(["u1", "a1", "u2", "", "Next", ""]);
+  });
+
+  it("what is stopped as soon as the server has it is followed by the next question", async () => {
+    await chat.send("Oh");
+    chat.stop();
+    begin("a0", "m2", "m1");
+    expect(chat.mustWait).toBe(false);
+    await chat.send("Next");
+    expect(creates().at(-1)).toMatchObject({ parent_id: "m2", input: "Next" });
+  });
+
+  it("a new conversation is created once, however fast one asks", async () => {
+    const sending = chat.send("One");
+    expect(chat.mustWait).toBe(true);
+    await sending;
+    expect(asked).toEqual(["POST /v1/conversations"]);
+  });
+
   it("a reload finds it again by its item", async () => {
     await load(item("u1", null), item("a1", "u1", { status: "in_progress" }));
     expect(FakeSocket.last.sent).toEqual([{ type: "response.resume", response_id: "resp_a1", stream_id: "a0" }]);
