@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.fakes import FakeEngine
 from tests.web.conftest import OpenPage
-from tests.web.test_conversations import ANSWER, ask, delete_elsewhere, edit_first, questions, wait_for_end
+from tests.web.test_conversations import ANSWER, ask, edit_first, items, questions, wait_for_end
 
 
 @pytest.fixture
@@ -31,6 +31,10 @@ def come_back(page: Page) -> None:
 
 def conversation_of(page: Page, address: str) -> str:
     return f"{address}/v1/conversations/{page.url.rsplit('/', 1)[-1]}"
+
+
+def delete_elsewhere(page: Page, address: str) -> None:
+    httpx.delete(conversation_of(page, address)).raise_for_status()
 
 
 def test_another_tab_sees_what_is_asked_renamed_and_deleted(page: Page, engine: FakeEngine) -> None:
@@ -99,3 +103,34 @@ def test_who_comes_back_finds_things_where_they_were(page: Page, engine: FakeEng
     assert page.locator(f"{ANSWER} .prose").last.inner_text() == ("word " * 60 + "end")
     expect(page.locator("#composer")).to_have_value("Half a thou")
     assert questions(page) == ["Long", "Go on"]
+
+
+def test_what_was_typed_for_a_deleted_conversation_goes_to_a_new_one(
+    page: Page, engine: FakeEngine, address: str
+) -> None:
+    ask(page, "Deleted elsewhere")
+    delete_elsewhere(page, address)
+    page.fill("#composer", "Are you still there?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("This conversation was deleted.")
+    expect(page.locator("nav .title", has_text="Deleted elsewhere")).to_have_count(0)
+    page.get_by_role("button", name="Send in a new chat").dblclick()
+    expect(page.locator(ANSWER)).to_contain_text("You said: Are you still there?")
+    expect(page.locator("nav .title", has_text="Are you still there?")).to_have_count(1)
+    assert [item["role"] for item in items(page, address)] == ["user", "assistant"]
+
+
+def test_the_row_of_a_deleted_conversation_goes(open_page: OpenPage, engine: FakeEngine, address: str) -> None:
+    page = open_page(may_fail=True)
+    for title in ("Opened in vain", "Deleted twice"):
+        page.get_by_role("button", name="New chat").first.click()
+        ask(page, title)
+        delete_elsewhere(page, address)
+    page.locator("li", has_text="Deleted twice").hover()
+    page.locator("li", has_text="Deleted twice").get_by_label("Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("nav .title", has_text="Deleted twice")).to_have_count(0)
+    expect(page.get_by_text("That did not work")).to_have_count(0)
+    page.locator("nav .title", has_text="Opened in vain").click()
+    expect(page.get_by_text("That did not work")).to_be_visible()
+    expect(page.locator("nav .title", has_text="Opened in vain")).to_have_count(0)

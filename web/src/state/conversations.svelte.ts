@@ -37,7 +37,8 @@ export class ConversationList {
   search(query: string): void {
     this.query = query;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#replace(1), SEARCH_DELAY_MS);
+    // Without a connection it is read when there is one again.
+    this.#timer = setTimeout(() => void this.#replace(1).catch(() => undefined), SEARCH_DELAY_MS);
   }
 
   /** Moves a conversation to the top, or puts it there if it is new. A search finds no more by that. */

@@ -51,6 +51,17 @@ it("a search finds what matches, whatever is used meanwhile", async () => {
   expect(listed()).toEqual(["conv_72", "conv_7", ...stored.slice(70, 72), ...stored.slice(73, 80)]);
 });
 
+it("a search without a connection is made up for", async () => {
+  vi.useFakeTimers();
+  const { fetch } = globalThis;
+  vi.stubGlobal("fetch", async () => Promise.reject(new TypeError("no network")));
+  list.search("conv_7");
+  await vi.advanceTimersByTimeAsync(1000);
+  vi.stubGlobal("fetch", fetch);
+  await list.refresh();
+  expect(listed()).toEqual(["conv_7", ...stored.slice(70, 80)]);
+});
+
 describe("earlier conversations", () => {
   it("are read once, however often they are asked for", async () => {
     await list.refresh();
