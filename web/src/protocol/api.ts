@@ -1,6 +1,15 @@
 /** The HTTP side of the protocol. Every failure is an `ApiError`. */
 
-import type { Conversation, ErrorBody, Item, List, Model, Role, WireResponse } from "./types";
+import {
+  CONNECTION_LOST,
+  type Conversation,
+  type ErrorBody,
+  type Item,
+  type List,
+  type Model,
+  type Role,
+  type WireResponse,
+} from "./types";
 
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -14,8 +23,6 @@ export class ApiError extends Error {
   }
 }
 
-const UNREACHABLE: ErrorBody = { code: "connection_lost", message: "The server cannot be reached." };
-
 async function call<T>(method: string, path: string, body?: object): Promise<T> {
   const request: RequestInit = { method };
   if (body) {
@@ -23,7 +30,7 @@ async function call<T>(method: string, path: string, body?: object): Promise<T> 
     request.body = JSON.stringify(body);
   }
   const response = await fetch(path, request).catch(() => {
-    throw new ApiError(0, UNREACHABLE);
+    throw new ApiError(0, CONNECTION_LOST);
   });
   const answer = await response.json().catch(() => null);
   if (response.ok) return answer as T;

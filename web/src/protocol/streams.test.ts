@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeSocket } from "./fake-socket";
-import { CONNECTION_LOST, MAX_STREAMS, ResponseStreams, type Reader } from "./streams";
-import type { CreateRequest, ErrorBody, ResponseEvent } from "./types";
+import { MAX_STREAMS, ResponseStreams, type Reader } from "./streams";
+import { CONNECTION_LOST, type CreateRequest, type ErrorBody, type ResponseEvent } from "./types";
 
 const request: CreateRequest = { conversation: "conv_1", parent_id: "root", input: "Hi" };
 

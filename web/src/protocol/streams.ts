@@ -10,7 +10,14 @@
  */
 
 import { Connection, type ConnectionStatus } from "./connection";
-import { isTerminal, type CreateRequest, type ErrorBody, type ResponseEvent, type ServerEvent } from "./types";
+import {
+  CONNECTION_LOST,
+  isTerminal,
+  type CreateRequest,
+  type ErrorBody,
+  type ResponseEvent,
+  type ServerEvent,
+} from "./types";
 
 /** Responses that one page runs at once; the server allows as many on a socket. */
 export const MAX_STREAMS = 16;
@@ -37,8 +44,7 @@ interface Running {
   mustCancel: boolean;
 }
 
-export const CONNECTION_LOST: ErrorBody = { code: "connection_lost", message: "The connection was lost." };
-const TOO_MANY: ErrorBody = { code: "too_many_running", message: "Too many answers are running." };
+const TOO_MANY: ErrorBody = { code: "too_many_running", message: "" };
 
 export class ResponseStreams {
   readonly #connection: Connection<ServerEvent>;

@@ -30,6 +30,9 @@ export interface ErrorBody {
 /** Code of a refusal: the conversation was deleted. */
 export const CONVERSATION_GONE = "conversation_not_found";
 
+/** The page's own codes have no message: it has words for them in every language. */
+export const CONNECTION_LOST: ErrorBody = { code: "connection_lost", message: "" };
+
 export type ResponseStatus = "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
 
 export interface WireResponse {
