@@ -28,6 +28,7 @@ def test_a_conversation_with_the_demo_model(open_page: OpenPage, real_address: s
     page = open_page(address=real_address, color_scheme="light")
     page.keyboard.press("Control+,")
     page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Repetition penalty").fill("1")
     page.get_by_label("Longest answer (tokens)").fill("200")
     page.get_by_role("button", name="Close").click()
     for number, text in enumerate(
