@@ -335,16 +335,20 @@ def test_a_restarted_server_is_found_again(open_page: OpenPage, tmp_path: Path) 
         expect(page.locator(ANSWER).last).to_contain_text("You said: Still there?")
 
 
-def test_earlier_conversations_are_read_once(open_page: OpenPage, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_last_deleted", [False, True])
+def test_earlier_conversations_are_read_once(open_page: OpenPage, tmp_path: Path, is_last_deleted: bool) -> None:
     """A double press listed conversations twice, and the page stood still until it was loaded again."""
     with ServerThread(make_settings(tmp_path), FakeEngine()) as running:
-        for number in range(60):
-            body = {"metadata": {"title": f"Chat {number}"}}
-            httpx.post(f"{running.url}/v1/conversations", json=body).raise_for_status()
+        conversations = f"{running.url}/v1/conversations"
+        created = [httpx.post(conversations, json={"metadata": {"title": f"Chat {number}"}}) for number in range(60)]
         page = open_page(address=running.url, may_fail=True)
         expect(page.locator("nav .title")).to_have_count(50)
+        if is_last_deleted:
+            httpx.delete(f"{conversations}/{created[10].json()['id']}").raise_for_status()
+            page.get_by_role("button", name="Earlier").click()
+            expect(page.locator("nav .title").last).to_have_text("Chat 9")
         page.get_by_role("button", name="Earlier").dblclick()
-        expect(page.locator("nav .title")).to_have_count(60)
+        expect(page.locator("nav .title")).to_have_count(59 if is_last_deleted else 60)
         ask(page, "Still alive?")
 
 

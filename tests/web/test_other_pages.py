@@ -82,6 +82,20 @@ def test_who_comes_back_sees_what_was_done_elsewhere(open_page: OpenPage, engine
     expect(page.locator("nav .title", has_text="Here and there")).to_have_count(0)
 
 
+def test_a_chat_that_ran_behind_another_one_is_up_to_date(page: Page, engine: FakeEngine, address: str) -> None:
+    engine.delay_s = 0.01
+    engine.enqueue("word " * 100)
+    page.fill("#composer", "Runs behind")
+    page.keyboard.press("Enter")
+    expect(page.locator(ANSWER)).to_contain_text("word")
+    conversation = conversation_of(page, address)
+    page.get_by_role("button", name="New chat").first.click()
+    httpx.post(conversation, json={"metadata": {"title": "Renamed elsewhere"}}).raise_for_status()
+    page.locator("nav .title", has_text="Runs behind").click()
+    expect(page.locator("h1")).to_have_text("Renamed elsewhere")
+    assert page.locator("[aria-busy=true]").count() == 1
+
+
 def test_who_comes_back_finds_things_where_they_were(page: Page, engine: FakeEngine) -> None:
     engine.enqueue("line\n\n" * 100)
     ask(page, "Long")

@@ -129,7 +129,7 @@ export class App {
     this.#park();
     this.chat = this.#chatOf(id);
     this.#writeHash(id);
-    if (Object.keys(this.chat.tree.messages).length > 0) return;
+    if (Object.keys(this.chat.tree.messages).length > 0) return this.lookAgain();
     const { chat } = this;
     try {
       await chat.load(id);
