@@ -276,7 +276,8 @@ class Responses:
             await generation.ended()
             if self.drain.is_over:
                 raise Restarting
-            return
+            if generation.log.is_closed:
+                return  # else it goes on elsewhere
         with suppress(NotFound, NotResumable):
             async for _ in self.follow(caller, response_id):
                 pass

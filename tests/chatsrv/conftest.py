@@ -17,6 +17,7 @@ import pytest
 import redis
 from openai import AsyncOpenAI, OpenAI
 
+from chatsrv.generation import Generation
 from chatsrv.seam import EngineSeam
 from chatsrv.server import Server
 from chatsrv.settings import ServerSettings
@@ -111,6 +112,19 @@ class ServerThread:
             self._started.set()
         ready.cancel()
         await running
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once somebody waits for the end of an answer."""
+    event, ended = threading.Event(), Generation.ended
+
+    async def wait(generation: Generation) -> None:
+        event.set()
+        await ended(generation)
+
+    monkeypatch.setattr(Generation, "ended", wait)
+    return event
 
 
 def store_answers(client: redis.Redis) -> bool:

@@ -18,7 +18,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 import chatsrv.server
 from chatsrv.drain import Drain
 from chatsrv.errors import Restarting
-from chatsrv.generation import Generation
 from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
 from tests.chatsrv.sockets import Socket, output_text
@@ -155,15 +154,8 @@ def test_at_the_limit_a_whole_answer_is_refused_and_leaves_nothing(
 
 
 def test_who_waits_for_an_answer_that_is_undone_is_refused_too(
-    serve: Callable[..., ServerThread], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., ServerThread], waiting: threading.Event
 ) -> None:
-    waiting, ended = threading.Event(), Generation.ended
-
-    async def wait(generation: Generation) -> None:
-        waiting.set()
-        await ended(generation)
-
-    monkeypatch.setattr(Generation, "ended", wait)
     engine = FakeEngine(paused=True)
     thread = serve(engine, drain_timeout_s=0.3)
     with thread as server, ThreadPoolExecutor() as pool:

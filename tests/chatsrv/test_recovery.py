@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +17,13 @@ import redis
 from websockets.exceptions import ConnectionClosed
 
 from chatsrv.errors import Unavailable
+from chatsrv.ids import tag_of
 from chatsrv.new_key import entry
-from chatsrv.store import Store
+from chatsrv.store import Store, keys
 from chatsrv.wire.events import Told
-from tests.chatsrv.conftest import RunningServer, ServerThread, wait_until
+from tests.chatsrv.conftest import ServerThread, wait_until
 from tests.chatsrv.processes import ServerProcess, save_model
+from tests.chatsrv.relay import LONG, Relay
 from tests.chatsrv.sockets import ENDS, Socket, output_text, text_of
 from tests.fakes import FakeEngine
 
@@ -168,55 +171,10 @@ def test_history_goes_on_after_a_continued_answer(story: dict[str, Any]) -> None
     assert response["usage"]["input_tokens"] > NUM_TOKENS
 
 
-LONG = "0123456789" * 30
-
-
 @pytest.fixture
 def own_redis(redis_server: str) -> str:
     """A database of its own: other servers would take the orphans up."""
     return redis_server.replace("/0", "/5")
-
-
-class Relay:
-    """Two servers with scripted engines; what the first runs is given to the second as if the first had died."""
-
-    KEY = "a-key"
-
-    def __init__(
-        self, serve: Callable[..., ServerThread], url: str, stack: ExitStack, api_keys: str = "", **other: Any
-    ) -> None:
-        self.engine, self.other = FakeEngine(delay_s=0.005), FakeEngine(**other)
-        self.engine.enqueue(LONG)
-        self.other.enqueue(LONG)
-        self._thread = serve(self.engine, redis_url=url, api_keys=api_keys, drain_timeout_s=3600)
-        self.first = stack.enter_context(self._thread)
-        self.second = stack.enter_context(serve(self.other, redis_url=url, api_keys=api_keys))
-        self.redis = stack.enter_context(redis.Redis.from_url(url))
-        self._stack = stack
-
-    def socket(self, server: RunningServer) -> Socket:
-        return self._stack.enter_context(Socket(server, additional_headers={"Authorization": f"Bearer {self.KEY}"}))
-
-    def begin(self, **fields: Any) -> str:
-        """An answer that stands still after a while."""
-        far = self.socket(self.first)
-        far.create("x", **fields)
-        response_id: str = far.until("response.output_text.delta")[0]["response"]["id"]
-        self.engine.paused = True
-        wait_until(lambda: bool(self.redis.xlen(f"chatsrv:{{{response_id[5:17]}}}:events:{response_id}")))
-        return response_id
-
-    def leave(self) -> None:
-        """Let the first server look for orphans no more."""
-        self._thread.stop()
-
-    def give(self, response_id: str) -> list[dict[str, Any]]:
-        """Let the second server find it; the events as a client there sees them."""
-        self.leave()
-        near = self.socket(self.second)
-        self.redis.hset("chatsrv:running", response_id, "dead")
-        near.send("response.resume", response_id=response_id)
-        return near.answer()
 
 
 def test_an_orphan_goes_on_where_its_log_ends(serve: Callable[..., ServerThread], own_redis: str) -> None:
@@ -246,20 +204,32 @@ def test_a_server_whose_lease_ends_before_its_time_gives_way(
         relay = Relay(serve, own_redis, stack)
         relay.other.paused = True
         response_id = relay.begin()
-        process_id = relay.redis.hget("chatsrv:running", response_id).decode()
-
-        def is_taken_up() -> bool:
-            relay.redis.delete(f"chatsrv:process:{process_id}")
-            return bool(relay.other.submissions)
-
-        wait_until(is_taken_up)
-        wait_until(lambda: relay.engine.running == 0)
+        relay.lose(response_id)
         relay.other.paused = False
         near = relay.socket(relay.second)
         near.send("response.resume", response_id=response_id)
         events = near.answer()
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert text_of(events) == LONG
+
+
+def test_who_waits_for_an_answer_that_another_server_takes_over_waits_for_its_end(
+    serve: Callable[..., ServerThread], own_redis: str, waiting: threading.Event
+) -> None:
+    with ExitStack() as stack:
+        relay = Relay(serve, own_redis, stack)
+        relay.other.paused = True
+        response_id = relay.begin()
+        far = relay.socket(relay.first)
+        far.create("y", previous_response_id=response_id)
+        wait_until(waiting.is_set)
+        relay.lose(response_id)
+        followed = keys.followed(tag_of(response_id), response_id)
+        wait_until(lambda: relay.redis.exists(followed) or len(relay.engine.submissions) > 1)
+        relay.engine.paused = relay.other.paused = False
+        assert far.answer()[-1]["type"] == "response.completed"
+        asked = {each.text for each in [*relay.engine.submissions, *relay.other.submissions]}
+        assert asked == {"user\nxassistant\n", f"user\nxassistant\n{LONG}user\nyassistant\n"}
 
 
 def test_an_orphan_counts_as_running_of_the_key_that_asked(
