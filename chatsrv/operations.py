@@ -84,6 +84,7 @@ OPERATIONS = [
         "List conversations, newest use first",
         ConversationList,
         query=query.ConversationSearch,
+        raises=(NotFound,),
     ),
     Operation(
         "POST",
