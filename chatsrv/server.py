@@ -20,6 +20,9 @@ from chatsrv.settings import ServerSettings
 class AddressError(Exception):
     """The address cannot be listened on. The message is one sentence for the user."""
 
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"cannot listen on {host} port {port}: {error.strerror}")
+
 
 SEND_BUFFER_BYTES = 128 * 1024
 UNREAD_TIMEOUT_MS = 60_000
@@ -73,9 +76,10 @@ class Server:
                 stopping = asyncio.create_task(self._stopping.wait(), name="wait for stop")
                 await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
-                await self._close_door(listener)
-                await self._drain()
-                self._uvicorn.should_exit = True
+                if not serving.done():
+                    await self._close_door(listener)
+                    await self._drain()
+                    self._uvicorn.should_exit = True
                 await serving
 
     async def _close_door(self, listener: socket.socket) -> None:
@@ -125,7 +129,10 @@ class _Uvicorn(uvicorn.Server):
         self._on_listening = on_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # another program took the same address and was ready first
+            raise AddressError(self.config.host, self.config.port, error) from None
         self._on_listening()
 
     @contextmanager
@@ -185,7 +192,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise AddressError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        raise AddressError(host, port, error) from None
     return listener
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from chatsrv.cli import main
+from chatsrv.seam import EngineSeam
+from chatsrv.server import AddressError, Server
+from chatsrv.settings import ServerSettings
+from tests.fakes import FakeEngine
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,30 @@ def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         port = str(taken.getsockname()[1])
         assert main(["serve", "--data-dir", str(tmp_path), "--port", port]) == 1
     assert capsys.readouterr().err == f"chatsrv: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_port_that_is_taken_while_the_model_loads_is_named(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    """Two may bind an address of which nobody listens yet."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        settings = ServerSettings(port=other.getsockname()[1], data_dir=tmp_path)
+
+        @asynccontextmanager
+        async def load() -> AsyncIterator[EngineSeam]:
+            other.listen()
+            yield FakeEngine()
+
+        with (
+            asyncio.Runner(loop_factory=make_loop) as runner,
+            pytest.raises(
+                AddressError, match=rf"cannot listen on 127\.0\.0\.1 port {settings.port}: [Aa]ddress already"
+            ),
+        ):
+            runner.run(Server(settings, load).run())
 
 
 def test_a_missing_model_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
