@@ -53,6 +53,7 @@ class Scheduler:
         self._costs = costs
         self._num_arrived = 0
         self._aged_at = 0.0
+        self._is_exclusive = False
 
     # --- arrival and departure ---
 
@@ -99,15 +100,18 @@ class Scheduler:
         class; the first that cannot be admitted ends admission, so nobody overtakes.
 
         A prompt too long for one step takes at most half of it while others of its class want the rest: their first
-        tokens need not wait for its end.
+        tokens need not wait for its end. Beside a prompt of the highest class, lower ones sit out every other step.
         """
         self._age(now)
         step = Step(self._prefill_budget())
-        is_admitting = True
-        level = 0
+        is_admitting, level = True, 0
         for request in self._in_rank_order():
             if request.level != level:
                 self._give_rest(step)
+                if level == 0:  # not twice in a row, so that nobody starves
+                    self._is_exclusive = step.num_prefill_tokens > 0 and not self._is_exclusive
+                    if self._is_exclusive:
+                        break
                 level = request.level
             if request.status is Status.WAITING:
                 is_admitting = is_admitting and step.prefill_budget > 0 and self._admit(request, step, now)

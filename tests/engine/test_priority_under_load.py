@@ -64,3 +64,20 @@ def test_a_priority_request_waits_for_no_flex_stream(num_blocks: int, num_swap_b
     assert waited.count(idle) >= 4
     simulation.run()
     assert all(request.num_output_tokens == 60 for request in flex)
+
+
+def test_priority_prompts_have_a_step_to_themselves_but_never_two_in_a_row() -> None:
+    source = Random(0)
+    simulation = make(2048, 0)
+    flex = [simulation.submit(random_prompt(source, 20), max_tokens=200, priority="flex") for _ in range(8)]
+    while not all(request.num_output_tokens for request in flex):
+        simulation.step()
+    for number in range(10):
+        told = sum(request.num_output_tokens for request in flex)
+        urgent = simulation.submit(random_prompt(source, PROMPT_LEN), max_tokens=1, priority="priority")
+        simulation.step()
+        assert urgent.num_output_tokens == 1
+        is_alone = number % 2 == 0
+        assert sum(request.num_output_tokens for request in flex) - told == (0 if is_alone else len(flex))
+    simulation.run()
+    assert all(request.num_output_tokens == 200 for request in flex)
