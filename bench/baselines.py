@@ -52,9 +52,8 @@ class Policy:
                 config.num_blocks, config.num_swap_blocks, config.block_size, config.enable_prefix_cache
             )
             return manager, Scheduler(config, manager, CostModel(block_bytes))
-        num_slots = config.num_blocks * config.block_size
-        manager = _ReservingManager(num_slots, self.num_reserved, max_len)
-        config = replace(config, block_size=8, enable_prefix_cache=False)
+        manager = _ReservingManager(config.num_blocks, config.block_size, self.num_reserved, max_len)
+        config = replace(config, enable_prefix_cache=False)
         scheduler = _StaticScheduler if self.is_static else Scheduler
         return manager, scheduler(config, manager, CostModel(block_bytes))
 
@@ -85,18 +84,21 @@ POLICIES = (FASTER_TRANSFORMER, ORCA_MAX, ORCA_POW2, ORCA_ORACLE, PAGED)
 
 
 class _ReservingManager(BlockManager):
-    """Blocks of one slot, all that a request will ever need taken on admission."""
+    """All that a request will ever need is taken on admission."""
 
-    def __init__(self, num_slots: int, num_reserved: Callable[[Request, int], int], max_len: int) -> None:
-        super().__init__(num_slots, 0, block_size=1, enable_prefix_cache=False)
+    def __init__(
+        self, num_blocks: int, block_size: int, num_reserved: Callable[[Request, int], int], max_len: int
+    ) -> None:
+        super().__init__(num_blocks, 0, block_size, enable_prefix_cache=False)
         self._num_reserved = num_reserved
         self._max_len = max_len
 
     def admit(self, request: Request, num_headroom: int, num_reserved: int) -> bool:
         num_slots = 1 << (self._num_reserved(request, self._max_len) - 1).bit_length()
-        if num_slots > self.device.num_available:
+        num_blocks = -(-num_slots // self.block_size)
+        if num_blocks > self.device.num_available:
             return False
-        request.sequences[0].block_table = array("i", [self.device.take() for _ in range(num_slots)])
+        request.sequences[0].block_table = array("i", [self.device.take() for _ in range(num_blocks)])
         return True
 
 

@@ -18,8 +18,10 @@ from engine.request import Request, Status, TokenFacts
 from engine.scheduler import Scheduler
 from engine.stats import Occupancy, StatsRecorder
 
-VOCAB_SIZE = 1 << 17
-_TOKENS = TokenFacts([b" word"] * VOCAB_SIZE, frozenset())
+VOCAB_SIZE = 1 << 15
+"""Of prompts and drawn tokens: ids that the demo model has, too."""
+
+_TOKENS = TokenFacts([b" word"] * (2 * VOCAB_SIZE), frozenset())
 _BLOCK_BYTES = 1 << 20
 
 
