@@ -21,6 +21,7 @@ from chatsrv.records import ItemRecord, ResponseRecord
 from chatsrv.recovery import Recovery
 from chatsrv.seam import EngineSeam
 from chatsrv.store import Store
+from chatsrv.tasks import end
 from chatsrv.turn import Turn
 from chatsrv.turns import Recent, TurnPlanner
 from chatsrv.wire.create import CreateResponse
@@ -86,9 +87,7 @@ class Responses:
     async def close(self) -> None:
         self.drain.begin()
         await self.hand_over()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     # -- creating -----------------------------------------------------------------------------------------------------
 

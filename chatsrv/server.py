@@ -130,9 +130,11 @@ class _Uvicorn(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
-            await super().startup(sockets)
+            for listener in sockets or ():
+                listener.listen(self.config.backlog)  # uvloop does not tell of an error here
         except OSError as error:  # another program took the same address and was ready first
             raise AddressError(self.config.host, self.config.port, error) from None
+        await super().startup(sockets)
         self._on_listening()
 
     @contextmanager

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from chatsrv.ids import tag_of
 from chatsrv.store import keys
 from chatsrv.store.leases import Leases
+from chatsrv.tasks import end
 from chatsrv.wire.events import Entry
 
 log = logging.getLogger("chatsrv.store")
@@ -92,8 +93,7 @@ class Journal:
         written = await asyncio.gather(*(self._written(group, timeout_s) for group in groups))
         if num_lost := written.count(False):
             log.error("the store is away: %d writes are lost", num_lost)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end([self._task])
 
     def write(
         self, slot: str, commands: Iterable[Command], is_urgent: bool = True, then: Callable[[], None] | None = None

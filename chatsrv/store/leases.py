@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from chatsrv.records import Heartbeat
 from chatsrv.store import keys
 from chatsrv.store.reachable import Reachable
+from chatsrv.tasks import end
 
 log = logging.getLogger("chatsrv.store")
 
@@ -78,8 +79,7 @@ class Leases:
     async def close(self) -> None:
         if self._beating is None:
             return
-        self._beating.cancel()
-        await asyncio.gather(self._beating, return_exceptions=True)
+        await end([self._beating])
         with suppress(RedisError, OSError):  # it expires by itself
             await self._client.delete(keys.process(self.process_id))
 
