@@ -39,6 +39,11 @@ class Patience:
         if self._has_expired and task.uncancel() <= self._num_cancels and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
+    def close(self) -> None:
+        """Nobody will wait any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _look(self) -> None:
         self._timer = None
         if self._task is None:

@@ -72,6 +72,7 @@ class Connection:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._patience.close()
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
